@@ -16,6 +16,7 @@ Exchange: TypeAlias = Generator[bytes, bytes, None]
 
 DIGESTS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 LEAST_ITERATIONS: Final = 4096  # RFC 7677: fewer would let a false server find the password from our proof
+_MOST_BYTES: Final = 4096  # of a server's token: two nonces and a salt
 MOST_ITERATIONS: Final = 100_000  # bounds the time that a server can cost us; Kafka allows 16384 at most
 
 
@@ -45,12 +46,14 @@ def scram_tokens(
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
     final = yield last + b",p=" + b64encode(proof)
     expected = b"v=" + b64encode(hmac.digest(hmac.digest(key, b"Server Key", digest), signed, digest))
-    if not hmac.compare_digest(final.split(b",")[0], expected):
+    if not hmac.compare_digest(final[:_MOST_BYTES].split(b",")[0], expected):
         raise RemoteProtocolError("the server's SCRAM signature is wrong: it does not know the password")
 
 
 def _challenge(challenge: bytes, nonce: bytes) -> tuple[bytes, bytes, int]:
     """The whole nonce, the salt and the number of iterations; RemoteProtocolError unless they continue our `nonce`."""
+    if len(challenge) > _MOST_BYTES:
+        raise RemoteProtocolError(f"the server's SCRAM challenge has {len(challenge)} bytes")
     fields = dict(part.split(b"=", 1) for part in challenge.split(b",") if b"=" in part)
     try:
         server_nonce, salt, iterations = fields[b"r"], b64decode(fields[b"s"], validate=True), int(fields[b"i"])

@@ -73,5 +73,12 @@ def test_nothing_else_is_raised(challenge: bytes) -> None:
         exchange.send(challenge)
 
 
+def test_a_long_challenge_is_not_read() -> None:
+    exchange = tokens(PENCIL, NONCE)
+    next(exchange)
+    with pytest.raises(RemoteProtocolError, match="challenge has 5000 bytes"):
+        exchange.send(b"," * 5000)
+
+
 def test_a_password_is_not_shown() -> None:
     assert "pencil" not in repr(PENCIL)

@@ -22,7 +22,7 @@ _THREADS = trio.CapacityLimiter(16)  # of logins only: one that hangs must not k
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """For what asks a KDC or an issuer. A cancelled call returns at once; its thread ends later."""
+    """For what asks a KDC or an issuer, or takes much CPU. A cancelled call returns at once; its thread ends later."""
     return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_THREADS)
 
 
@@ -48,7 +48,7 @@ class NoCredentials(Exception):
 
 
 class Identity(Protocol):
-    """`blocks`: its exchange may wait for the network, so it runs in a thread."""
+    """`blocks`: its exchange may wait for the network or take long, so it runs in a thread."""
 
     @property
     def mechanism(self) -> str:

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 from shoal.protocol.sasl.client import Credentials, tokens
 from shoal.protocol.sasl.scram import derive
 from shoal.proxy.config.secret import read_secret
+from shoal.proxy.config.security import Mechanism
 from shoal.proxy.net.auth.identity import digest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shoal.protocol.sasl.login import LoginRefused
     from shoal.protocol.sasl.scram import Exchange
     from shoal.proxy.config.security import SaslSettings
@@ -25,30 +28,32 @@ _MOST_SALTED = 8  # a salted password is the same on all brokers of a cluster un
 
 
 class SaltedPasswords:
-    """SCRAM's costly step, once per password and salt (RFC 5802, 9: the result may be kept)."""
+    """SCRAM's costly step, once per password and salt (RFC 5802, 9: the result may be kept). `derived`: makes it."""
 
-    def __init__(self) -> None:
+    def __init__(self, derived: Callable[[str, str, bytes, int], bytes] = derive) -> None:
+        self._derived = derived
         self._known: OrderedDict[tuple[str, str, bytes, int], bytes] = OrderedDict()
 
     def __call__(self, algorithm: str, password: str, salt: bytes, iterations: int) -> bytes:
         key = algorithm, password, salt, iterations
-        if key not in self._known:
-            self._known[key] = derive(algorithm, password, salt, iterations)
+        salted = self._known.get(key)
+        if salted is None:  # perhaps in several threads at once
+            salted = self._known[key] = self._derived(algorithm, password, salt, iterations)
             if len(self._known) > _MOST_SALTED:
                 self._known.popitem(last=False)
-        return self._known[key]
+        return salted
 
 
 class PasswordIdentity:
     """`where`: the settings, for errors."""
 
-    blocks = False
-
-    def __init__(self, settings: SaslSettings, where: SaslTable) -> None:
+    def __init__(self, settings: SaslSettings, where: SaslTable, salted: SaltedPasswords | None = None) -> None:
         self.mechanism = settings.mechanism.value
+        # A tenth of a second for each connection, if a false broker demands it.
+        self.blocks = settings.mechanism is not Mechanism.PLAIN
         self._settings = settings
         self._where = where
-        self._salted = SaltedPasswords()
+        self._salted = salted or SaltedPasswords()
 
     def material(self) -> bytes:
         return digest(self._settings.username or "", self._password())
