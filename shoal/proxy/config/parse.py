@@ -33,6 +33,7 @@ _UNITS = {"": 1, "b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3, "kb": 1000
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?\Z|\*\Z")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+_MAPPED_BITS = 96  # ::ffff:0:0/96 has the IPv4 addresses
 _SCHEMES = re.compile(r"[A-Za-z_]+://")
 
 
@@ -170,8 +171,12 @@ def check_topic_part(text: str) -> str:
 
 
 def parse_network(text: str) -> Network:
-    """`10.0.0.0/8`, `::1/128`, or one address."""
+    """`10.0.0.0/8`, `::1/128`, or one address. IPv4 networks in IPv6 (`::ffff:10.0.0.0/104`) are what they mean."""
     try:
-        return ipaddress.ip_network(text.strip())
+        network = ipaddress.ip_network(text.strip())
     except ValueError as error:
         raise ValueError(f"{text!r} is not a network: {error}; write it as 10.0.0.0/8") from None
+    mapped = network.network_address.ipv4_mapped if isinstance(network, ipaddress.IPv6Network) else None
+    if mapped is None or network.prefixlen < _MAPPED_BITS:
+        return network
+    return ipaddress.IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))

@@ -11,12 +11,20 @@ if TYPE_CHECKING:
 
     from shoal.proxy.config.security import Network
 
-__all__ = ["Group", "Networks", "group_of"]
+__all__ = ["Group", "Networks", "group_of", "plain_host"]
 
 Group = str | bytes
 
 _MAPPED = bytes(10) + b"\xff\xff"  # ::ffff:0:0/96, an IPv4 address
 _HOST_BYTES = 8  # of an IPv6 address: one host has a whole /64
+
+
+def plain_host(host: str) -> str:
+    """One name for each address: sockets of both families and some load balancers write IPv4 ones as ::ffff:a.b.c.d."""
+    if not host.startswith("::ffff:"):
+        return host
+    packed = _packed(host)
+    return host if len(packed) == 16 else socket.inet_ntop(socket.AF_INET, packed)
 
 
 def group_of(host: str) -> Group:

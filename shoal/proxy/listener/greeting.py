@@ -16,7 +16,7 @@ from trio.lowlevel import wait_readable
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.proxy_protocol import LONGEST, read_proxy_header
 from shoal.proxy.config.settings import Address
-from shoal.proxy.listener.addresses import Networks
+from shoal.proxy.listener.addresses import Networks, plain_host
 from shoal.proxy.listener.server_names import UnknownName, names_of
 from shoal.proxy.net.client import Client
 from shoal.proxy.net.transport import make_reset, tune
@@ -64,7 +64,9 @@ class Greeting:
     def now(self, sock: socket.socket) -> Client:
         """A client of which nothing but its socket is known. Raises OSError if it has left already."""
         tune(sock, self._limits)
-        return Client(transport=sock, peer=Address(*sock.getpeername()[:2]), local_host=sock.getsockname()[0])
+        host, port = sock.getpeername()[:2]
+        local_host = plain_host(sock.getsockname()[0])
+        return Client(transport=sock, peer=Address(plain_host(host), port), local_host=local_host)
 
     async def receive(self, sock: socket.socket, guest: Guest, *, has_header: bool) -> Client:
         """Raises OSError, GreetingFailed, and TooSlowError."""
@@ -107,11 +109,12 @@ class Greeting:
             raise GreetingFailed(CloseCause.CLIENT_PROTOCOL, _NO_HEADER.format(error=error)) from error
         if header.host is None:
             return client
-        refusal = guest.comes_from(header.host, trio.current_time())
+        host = plain_host(header.host)
+        refusal = guest.comes_from(host, trio.current_time())
         if refusal is not None:
             make_reset(sock)
-            raise GreetingFailed(refusal, f"{header.host} behind {client.peer}")
-        return replace(client, peer=Address(header.host, header.port), balancer=client.peer)
+            raise GreetingFailed(refusal, f"{host} behind {client.peer}")
+        return replace(client, peer=Address(host, header.port), balancer=client.peer)
 
 
 async def _read_header(sock: socket.socket) -> ProxyHeader:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.proxy.config.settings import Address
-from shoal.proxy.listener.addresses import group_of
+from shoal.proxy.listener.addresses import group_of, plain_host
 from shoal.proxy.listener.admission import OF_AN_ADDRESS, REFUSALS, REPORT_SECONDS, Admission, Refusals
 from shoal.proxy.listener.greeting import Greeting, GreetingFailed
 from shoal.proxy.listener.syn_filter import MOST_REFUSED, SynFilter
@@ -89,6 +89,7 @@ class Reception:
         Until it is admitted, its close is a reset: a FIN would leave a TIME_WAIT, and perhaps unread bytes.
         """
         self._tally.opened += 1
+        host = plain_host(host)
         now = trio.current_time()
         self._syn_filter.arrived(now)
         has_header = self._greeting.begins_with_header(host)

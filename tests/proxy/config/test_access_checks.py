@@ -36,6 +36,7 @@ ports = "9100-9110"
         ("", 'client-ids = ["("]', "access.client-ids"),
         ("", 'addresses = ["10.0.0.1/8"]', "access.addresses"),
         ('proxy-protocol = ["0.0.0.0/0"]', "", "proxy-protocol: 0.0.0.0/0 trusts every client"),
+        ('proxy-protocol = ["::ffff:0:0/96"]', "", "proxy-protocol: 0.0.0.0/0 trusts every client"),
         ('proxy-protocol = ["::/0"]', "", "proxy-protocol: ::/0 trusts every client"),
     ],
 )

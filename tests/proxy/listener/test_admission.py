@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.proxy.config.parse import parse_network
 from shoal.proxy.config.security import AccessSettings
 from shoal.proxy.config.settings import Limits, ListenerSettings
-from shoal.proxy.listener.addresses import Networks, group_of
+from shoal.proxy.listener.addresses import Networks, group_of, plain_host
 from shoal.proxy.listener.admission import (
     BURST_SECONDS,
     FAILED_SECONDS,
@@ -56,6 +57,28 @@ def guest(found: Guest | CloseCause) -> Guest:
 )
 def test_an_ipv6_address_counts_as_its_64(host: str, group: object) -> None:
     assert group_of(host) == group
+
+
+@pytest.mark.parametrize(
+    ("host", "plain"),
+    [
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("::ffff:a00:1", "10.0.0.1"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:0:a00:1", "::ffff:0:a00:1"),
+        ("fe80::1%eth0", "fe80::1%eth0"),
+    ],
+)
+def test_an_ipv4_address_has_one_name(host: str, plain: str) -> None:
+    assert plain_host(host) == plain
+
+
+@pytest.mark.parametrize("written", ["::ffff:10.0.0.0/104", "::ffff:a00:0/104", "10.0.0.0/8"])
+def test_an_ipv4_network_may_be_written_as_ipv6(written: str) -> None:
+    networks = Networks([parse_network(written)])
+    assert "10.1.2.3" in networks
+    assert "::ffff:10.1.2.3" in networks
+    assert "11.1.2.3" not in networks
 
 
 def test_networks_have_addresses_of_both_families() -> None:

@@ -32,6 +32,8 @@ UNKNOWN_KEY = 300
 LOCALHOST = (ip_network("127.0.0.0/8"),)
 V2 = bytes.fromhex("0d0a0d0a000d0a515549540a")
 V2_FROM = V2 + b"\x21\x11\x00\x0c" + bytes((192, 0, 2, 7, 127, 0, 0, 1)) + struct.pack(">HH", 51000, 9092)
+MAPPED = bytes.fromhex("00000000000000000000ffffc0000207") + bytes(15) + b"\1"
+V2_MAPPED = V2 + b"\x21\x21\x00\x24" + MAPPED + struct.pack(">HH", 51000, 9092)
 V2_LOCAL = V2 + b"\x20\x00\x00\x00"
 
 
@@ -118,7 +120,15 @@ async def test_a_client_gets_in_behind_many_refused_ones() -> None:
 # -- PROXY protocol ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("header", [V2_FROM, b"PROXY TCP4 192.0.2.7 127.0.0.1 51000 9092\r\n"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        V2_FROM,
+        V2_MAPPED,
+        b"PROXY TCP4 192.0.2.7 127.0.0.1 51000 9092\r\n",
+        b"PROXY TCP6 ::ffff:192.0.2.7 ::1 51000 9092\r\n",
+    ],
+)
 @pytest.mark.parametrize("step", [1, 1000])
 async def test_the_address_of_the_header_is_the_client_s(header: bytes, step: int) -> None:
     async with rig(proxy_protocol=LOCALHOST) as r:
@@ -129,6 +139,13 @@ async def test_the_address_of_the_header_is_the_client_s(header: bytes, step: in
         await served(client)
         assert str(r.connection.peer) == "192.0.2.7:51000"
         assert r.connection.client.balancer is not None
+
+
+async def test_a_client_has_the_same_address_on_a_port_of_both_families() -> None:
+    async with rig(host="::", access=AccessSettings(addresses=LOCALHOST)) as r:
+        await served(await r.client())
+        assert r.connection.peer.host == "127.0.0.1"
+        assert r.connection.client.local_host == "127.0.0.1"
 
 
 async def test_a_header_and_the_first_request_may_arrive_together() -> None:

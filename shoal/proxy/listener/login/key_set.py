@@ -3,7 +3,7 @@
 A file is read again when it changes. An endpoint is asked in a thread: at the start, when the keys are old, so that
 withdrawn ones go, and when a token names an unknown key (but not more often than every `RETRY_SECONDS`). While the
 endpoint fails, the keys from before stay. Only a token of an unknown key waits for an answer: an endpoint that hangs
-delays nobody else.
+delays no other login.
 
 Only public keys of asymmetric signatures are taken: a key of a shared secret (`oct`) is none.
 """

@@ -238,7 +238,7 @@ async def test_a_new_key_is_asked_for_and_not_too_often() -> None:
 
 
 async def test_old_keys_stay_while_the_endpoint_fails(caplog: pytest.LogCaptureFixture, mock_clock: MockClock) -> None:
-    """Nobody logs in meanwhile."""
+    """No client logs in meanwhile."""
     issuer = Issuer(clock=trio.current_time)
 
     async def pass_by(seconds: float, asked: int) -> None:
