@@ -1,12 +1,13 @@
 """Settings of TLS, SASL and access.
 
-No value here is a secret: a `Secret` names the file or the environment variable that holds it.
+No value here is a secret: a `Secret` names the file or the environment variable that holds it. Free texts in which an
+operator may have written one nevertheless are not in `repr`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
@@ -94,13 +95,13 @@ class SaslSettings:
     username: str | None = None  # PLAIN, SCRAM
     password: Secret | None = None
     token: Secret | None = None  # OAUTHBEARER: one of token, token-command, token-endpoint
-    token_command: tuple[str, ...] = ()  # prints the token
-    token_endpoint: str | None = None  # client credentials (RFC 6749, 4.4)
+    token_command: tuple[str, ...] = field(default=(), repr=False)  # prints the token
+    token_endpoint: str | None = field(default=None, repr=False)  # client credentials (RFC 6749, 4.4)
     token_endpoint_ca: File | None = None
     client_id: str | None = None
     client_secret: Secret | None = None
     scope: str | None = None
-    extensions: Tags | None = None  # SASL extensions (KIP-342)
+    extensions: Tags | None = field(default=None, repr=False)  # SASL extensions (KIP-342)
     keytab: File | None = None  # GSSAPI
     principal: str | None = None
     service: str = "kafka"
@@ -123,7 +124,7 @@ class ListenerSasl:
     mechanisms: tuple[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], ...]
     users: File | None = None  # salted hashes, made by `shoal users add`
     jwks: File | None = None  # OAUTHBEARER: keys of the issuer
-    jwks_endpoint: str | None = None
+    jwks_endpoint: str | None = field(default=None, repr=False)
     jwks_endpoint_ca: File | None = None
     issuer: str | None = None
     audience: str | None = None

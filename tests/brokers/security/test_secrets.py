@@ -1,6 +1,8 @@
-"""No secret is in anything that Shoal writes: logs, captures, state, errors, its command line, the text of objects.
+"""No secret is in anything that Shoal writes: logs, captures, state, errors, pages of the admin listener, what its
+commands print, its command line, the text of objects.
 
-One Shoal with every kind of secret serves real clients, also ones that fail to log in, while its files break.
+One Shoal with every kind of secret serves real clients, also ones that fail to log in; another one takes over, and its
+files break.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.ports import LOOPBACK
 from shoal.scenarios.kafka.security.clients import ClientSecurity
 from tests.brokers.security.conftest import PASSWORD, USER
+from tests.support.admin import ask
 from tests.support.kafka_python import KafkaConsumer, KafkaError
 from tests.support.processes import shoal as run_shoal
 from tests.support.shoal_process import ShoalProcess, free_port_block, running_shoal, write_toml
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 
 KEY_PASSWORD, WRONG, ALICE, GUESS = "lock-9wQ-riddle", "wr0ng-bR-mystery", "al1ce-tZ-enigma", "gu3ss-xH-conundrum"
 CLIENT_SECRET, ENVIRONMENT = "cl1ent-mN-cipher", "SHOAL_TEST_PASSWORD"
+COMMAND, QUERY = "c0mmand-kL-argument", "qu3ry-vT-parameter"
 _PORTS = 2
 
 
@@ -55,6 +59,8 @@ class Stand:
     ports: dict[str, int]
     shoal: ShoalProcess
     brokers: str
+    admin: int
+    issuer: TokenIssuer
     secrets: dict[str, bytes] = field(default_factory=dict)  # by what they are
 
     def bootstrap(self, listener: str) -> str:
@@ -86,14 +92,27 @@ def stand(secured: Cluster, authority: Authority, issuer: TokenIssuer, tmp_path:
             "client-id": USER,
             "client-secret": private(tmp_path / "client-secret", CLIENT_SECRET),
         },
+        "command": {
+            "mechanism": "OAUTHBEARER",
+            "token-command": ["sh", "-c", f"cat {tmp_path / 'token'} # {COMMAND}"],
+            "extensions": {"traceId": QUERY},
+        },
         "wrong": {"mechanism": "SCRAM-SHA-256", "username": USER, "password": private(tmp_path / "wrong", WRONG)},
     }
-    listeners = (*logins, "through", "here")
-    first = free_port_block(_PORTS * len(listeners))
+    listeners = (*logins, "through", "here", "bearer")
+    first = free_port_block(_PORTS * len(listeners) + 1)
+    admin = first + _PORTS * len(listeners)
     ports = {name: first + _PORTS * number for number, name in enumerate(listeners)}
     tls = {"certificate": str(own.certificate), "key": str(key)}
     tls_with_password = {**tls, "key-password": private(tmp_path / "key-password", KEY_PASSWORD)}
     here = {"mechanisms": ["PLAIN", "SCRAM-SHA-512"], "users": str(tmp_path / "users")}
+    bearer = {
+        "mechanisms": ["OAUTHBEARER"],
+        "jwks-endpoint": f"{issuer.jwks_endpoint}?key={QUERY}",
+        "issuer": issuer.issuer,
+        "audience": issuer.audience,
+    }
+    at_shoal = {"here": here, "bearer": bearer}
     (tmp_path / "captures").mkdir()
     document = {
         "state-dir": str(tmp_path / "state"),
@@ -102,7 +121,7 @@ def stand(secured: Cluster, authority: Authority, issuer: TokenIssuer, tmp_path:
                 "name": name,
                 "bootstrap": secured.sasl_ssl_bootstrap,
                 "tls": {"ca": str(authority.certificate)},
-                **({"sasl": logins[name]} if name in logins else {"sasl": logins["plain"]} if name == "here" else {}),
+                **({"sasl": logins.get(name, logins["plain"])} if name != "through" else {}),
             }
             for name in listeners
         ],
@@ -113,22 +132,24 @@ def stand(secured: Cluster, authority: Authority, issuer: TokenIssuer, tmp_path:
                 "listen": f"{LOOPBACK}:{port}",
                 "ports": f"{port + 1}-{port + 1}",
                 "tls": tls_with_password,
-                **({"sasl": here} if name == "here" else {}),
+                **({"sasl": at_shoal[name]} if name in at_shoal else {}),
             }
             for name, port in ports.items()
         ],
         "log": {"level": "debug"},
         "capture": {"directory": str(tmp_path / "captures"), "raw": {}},
+        "admin": {"listen": f"{LOOPBACK}:{admin}"},
     }
     (tmp_path / "state").mkdir()
     config = write_toml(tmp_path / "shoal.toml", document)
     shoal = ShoalProcess(
-        ["run", "-c", str(config)], work=tmp_path, ports=list(ports.values()), env={ENVIRONMENT: PASSWORD}
+        ["run", "-c", str(config)], work=tmp_path, ports=[*ports.values(), admin], env={ENVIRONMENT: PASSWORD}
     )
-    stand = Stand(tmp_path, authority, ports, shoal, secured.bootstrap)
+    stand = Stand(tmp_path, authority, ports, shoal, secured.bootstrap, admin, issuer)
     passwords = {"password": PASSWORD, "wrong": WRONG, "key password": KEY_PASSWORD, "alice": ALICE, "guess": GUESS}
     stand.secrets |= {what: text.encode() for what, text in passwords.items()}
     stand.secrets |= {"client secret": CLIENT_SECRET.encode(), "token": token.encode()}
+    stand.secrets |= {"argument of a command": COMMAND.encode(), "parameter of a query": QUERY.encode()}
     stand.secrets["signature of the token"] = token.rpartition(".")[2].encode()
     lines = own.key.read_text(encoding="utf-8").splitlines()[1:-1]
     stand.secrets |= {f"key, line {number}": line.encode() for number, line in enumerate(lines) if len(line) > 20}
@@ -183,6 +204,13 @@ async def traffic(stand: Stand, topic: str, *only: str) -> dict[str, bool]:
         "here, guess with SCRAM": (produce, "here", scram(user="alice", password=GUESS)),
         "no TLS": (produce, "here", ClientSecurity(mechanism="PLAIN", user="alice", password=ALICE)),
         "endpoint": (produce, "endpoint", bare),
+        "command": (produce, "command", bare),
+        "bearer": (consume, "bearer", ClientSecurity(ca=ca, mechanism="OAUTHBEARER", user=USER, tokens=stand.issuer)),
+        "bearer, guess": (
+            consume,
+            "bearer",
+            ClientSecurity(ca=ca, mechanism="OAUTHBEARER", user="", tokens=stand.issuer),
+        ),
     }
     done: dict[str, bool] = {}
 
@@ -215,8 +243,22 @@ def of_process(pid: int) -> dict[str, bytes]:
     return {**shown, "environ": shown["environ"].replace(f"{ENVIRONMENT}={PASSWORD}".encode(), b"")}
 
 
+_PAGES = ("/", "/livez", "/readyz", "/status", "/clients", "/config", "/metrics")
+_COMMANDS = (("status",), ("status", "--json"), ("clients", "--apis"), ("clients", "--json"))
+
+
+async def observed(stand: Stand, when: str) -> dict[str, bytes]:
+    """What the admin listener and the commands that ask it show."""
+    shown = {f"{when}: {page}": (await ask(stand.admin, page))[1] for page in _PAGES}
+    for command in _COMMANDS:
+        done = await trio.to_thread.run_sync(run_shoal, *command, "--admin", f"{LOOPBACK}:{stand.admin}")
+        shown[f"{when}: {' '.join(command)}"] = (done.stdout + done.stderr).encode()
+    return shown
+
+
 # Proofs and signatures of SCRAM (RFC 5802) in a message: whole, after a comma or at the start of a token.
 _PROOF = re.compile(rb"[,\x00](p|v)=[A-Za-z0-9+/]{40,}")
+_TOKEN = re.compile(rb"eyJ[A-Za-z0-9_-]{20,}")  # of any client: a JSON object in base64
 
 
 async def test_no_secret_is_in_anything_that_shoal_writes(stand: Stand, topic: str) -> None:
@@ -225,18 +267,24 @@ async def test_no_secret_is_in_anything_that_shoal_writes(stand: Stand, topic: s
     await Topics(stand.brokers).create(topic, 1)
     async with running_shoal(stand.shoal) as shoal:
         done = await traffic(stand, topic)
-        written |= of_process(shoal.pid)
+        written |= of_process(shoal.pid) | await observed(stand, "at first")
+        await shoal.take_over()
+        written |= {f"taken over: {name}": content for name, content in of_process(shoal.pid).items()}
         for name in ("shoal.key", "users", "password", "token", "wrong"):
             broken = stand.work / name
             broken.write_text("broken " + broken.read_text(encoding="utf-8"), encoding="utf-8")
         (stand.work / "client-secret").chmod(0o644)
         os.kill(shoal.pid, 1)
         await shoal.until_logged("TLS files are not used")
-        again = await traffic(stand, topic, "plain", "token", "endpoint", "wrong", "through", "here")
+        again = await traffic(
+            stand, topic, "plain", "token", "endpoint", "command", "wrong", "through", "here", "bearer"
+        )
+        written |= await observed(stand, "with broken files")
         checked = await trio.to_thread.run_sync(run_shoal, "check", "-c", str(stand.work / "shoal.toml"))
         await shoal.stop()
 
     works = {"plain", "scram", "token", "endpoint", "through", "through, plain", "here", "here, plain"}
+    works |= {"command", "bearer"}
     assert {name for name, is_good in done.items() if is_good} == works
     assert not again["plain"], "its password is broken now"
     assert again["through"], "the former certificate stays"
@@ -248,8 +296,11 @@ async def test_no_secret_is_in_anything_that_shoal_writes(stand: Stand, topic: s
 
     assert {path.suffix for path in captures} >= {".kxb", ".pcapng"}
     assert b"cannot log in at the broker" in written["log"]
+    assert b"token-command" in written["at first: /config"]
+    assert b"cannot log in at the broker" in written["with broken files: /status"]
+    assert b"alice" in written["at first: /clients"]
     assert [one for place, content in written.items() for one in found(secrets, place, content)] == []
-    assert [place for place, content in written.items() if _PROOF.search(content)] == []
+    assert [place for place, content in written.items() if _PROOF.search(content) or _TOKEN.search(content)] == []
 
 
 def test_no_secret_is_in_the_text_of_objects_and_of_errors(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        found = self.path == "/jwks"
+        found = self.path.partition("?")[0] == "/jwks"
         self._answer(200 if found else 404, self.server.issuer.key_set() if found else "{}")
 
     def do_POST(self) -> None:
