@@ -7,19 +7,40 @@ import socket
 import ssl
 import struct
 from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
+import trustme
 
+from shoal.proxy.config.security import ClientAuth
 from shoal.proxy.config.settings import MIB, Limits
-from shoal.proxy.net.tls.handshake import Sessions, connect_tls
+from shoal.proxy.net.tls.contexts import TlsContext
+from shoal.proxy.net.tls.handshake import Sessions, connect_tls, note_asked_name
 from shoal.proxy.net.transport import until_readable
 from shoal.proxy.statistics import CloseCause
-from tests.support.rig import DEADLINE, BrokerSide, Tls, correlation_id, request, response, rig, until
-from tests.support.tls import client_context, renegotiate
+from tests.support.certificates import Strange, ca_file, strange
+from tests.support.rig import (
+    DEADLINE,
+    BrokerSide,
+    FakeBroker,
+    Peer,
+    Tls,
+    correlation_id,
+    request,
+    response,
+    rig,
+    until,
+)
+from tests.support.tls import client_context, listener_tls, renegotiate, secured
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 UNKNOWN_KEY = 99
+CA = trustme.CA(organization_name="Example CA")
 
 
 @pytest.mark.parametrize("tls", [*list(Tls), Tls.BOTH])
@@ -118,6 +139,50 @@ async def test_a_client_without_tls_is_refused_in_words(first: bytes, caplog: py
                     pass
         assert await r.closed() == {CloseCause.HANDSHAKE_FAILED: 1}
     assert "TLS handshake failed: the client" in caplog.text
+
+
+@pytest.mark.parametrize("kind", Strange)
+async def test_a_certificate_that_only_openssl_can_read(
+    kind: Strange, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client with it is served, unless its name is what cannot be read: that is no error in Shoal."""
+    files = strange(tmp_path, CA, kind)
+    context = client_context()
+    context.load_cert_chain(files.certificate, files.key)
+    own = listener_tls(client_ca=ca_file(tmp_path, CA), client_auth=ClientAuth.REQUIRED)
+    async with rig(tls=Tls.TO_BROKER) as r:
+        settings = replace(r.listener.settings, tls=own)
+        tls = TlsContext(own, "listener 'test'", prepare=note_asked_name)
+        r.listener.reception.use(settings, r.listener.limits, tls)
+        stream = await trio.open_tcp_stream("127.0.0.1", r.listener.port)
+        client = Peer(await r.clients.enter_async_context(await secured(stream, context)))
+        if kind is Strange.NAMES:
+            await client.send(request(UNKNOWN_KEY, 0, 1))
+            assert await client.frame() == response(1, b"\0\4test")
+            assert r.connection.principal == "CN=strange"
+        else:
+            assert await client.at_end()
+            assert await r.closed() == {CloseCause.HANDSHAKE_FAILED: 1}
+            assert "the subject of the client's certificate cannot be read" in caplog.text
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize("kind", Strange)
+async def test_a_broker_with_a_certificate_that_only_openssl_can_read(
+    kind: Strange, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is of an unknown CA, so Shoal looks at it once more: that is no error in Shoal, and others are served."""
+    files = strange(tmp_path, CA, kind)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.certificate, files.key)
+    async with rig(tls=Tls.TO_BROKER, broker=FakeBroker(tls=context)) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1))
+        assert await client.at_end()
+        assert await r.closed() == {CloseCause.UPSTREAM_UNREACHABLE: 1}
+    named = "its certificate CN=strange is signed by" if kind is Strange.NAMES else "its certificate is of no CA in"
+    assert named in caplog.text
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 async def test_a_port_scan_is_no_news(caplog: pytest.LogCaptureFixture) -> None:

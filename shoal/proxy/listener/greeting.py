@@ -89,7 +89,11 @@ class Greeting:
             )
             cause = CloseCause.CLIENT_CLOSED if words is None else CloseCause.HANDSHAKE_FAILED
             raise GreetingFailed(cause, words or "") from failed
-        principal = principal_of(transport, tls)
+        try:
+            principal = principal_of(transport, tls)
+        except ValueError as error:
+            what = f"the subject of the client's certificate cannot be read ({error}): give it another certificate"
+            raise GreetingFailed(CloseCause.HANDSHAKE_FAILED, what) from error
         return replace(client, transport=transport, principal=principal, server_name=transport.asked_name)
 
     def _unknown_name(self, asked: str | None) -> str | None:

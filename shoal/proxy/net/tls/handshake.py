@@ -119,7 +119,10 @@ def note_asked_name(context: ssl.SSLContext, is_known: Callable[[str | None], bo
 
 
 def principal_of(transport: TlsTransport, tls: TlsContext) -> str | None:
-    """The name in the client's certificate, as Kafka's brokers give it by default, or only its common name."""
+    """The name in the client's certificate, as Kafka's brokers give it by default, or only its common name.
+
+    Raises ValueError.
+    """
     der = transport.tls.getpeercert(binary_form=True)
     if der is None:
         return None

@@ -6,18 +6,20 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from shoal.proxy.net.tls.certificates import Certificate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 __all__ = [
@@ -40,13 +42,28 @@ class BadPem(Exception):
 
 def read_certificate(der: bytes) -> Certificate:
     """Raises ValueError."""
-    return _facts(x509.load_der_x509_certificate(der))
+    with _value_errors():
+        return _facts(x509.load_der_x509_certificate(der))
 
 
 def common_name(der: bytes) -> str | None:
     """From its subject; the last one, if it has several. Raises ValueError."""
-    names = x509.load_der_x509_certificate(der).subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
-    return str(names[-1].value) if names else None
+    with _value_errors():
+        names = x509.load_der_x509_certificate(der).subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+        return str(names[-1].value) if names else None
+
+
+@contextmanager
+def _value_errors() -> Iterator[None]:
+    """A stranger's certificate may be anything that OpenSSL lets pass, and `cryptography` has many errors for it:
+    InvalidVersion, DuplicateExtension, TypeError for a bit string in a subject, and more.
+    """
+    try:
+        yield
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(str(error)) from error
 
 
 def read_certificates(pem: bytes) -> tuple[Certificate, ...]:
@@ -57,7 +74,8 @@ def read_certificates(pem: bytes) -> tuple[Certificate, ...]:
     found = []
     for number, block in enumerate(blocks, 1):
         try:
-            found.append(_facts(x509.load_pem_x509_certificate(block)))
+            with _value_errors():
+                found.append(_facts(x509.load_pem_x509_certificate(block)))
         except ValueError as error:
             which = f"certificate {number} of {len(blocks)}" if len(blocks) > 1 else "its certificate"
             raise BadPem(f"{which} is damaged ({error})") from None
@@ -74,17 +92,28 @@ def _facts(certificate: x509.Certificate) -> Certificate:
         names=_names(certificate),
         not_before=certificate.not_valid_before_utc.timestamp(),
         not_after=certificate.not_valid_after_utc.timestamp(),
-        public_key=certificate.public_key().public_bytes(
-            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-        ),
+        public_key=_public_key(certificate),
         purposes=_extended_key_usage(certificate),
         der=certificate.public_bytes(serialization.Encoding.DER),
     )
 
 
+def _public_key(certificate: x509.Certificate) -> bytes:
+    """Empty: OpenSSL may know its algorithm, `cryptography` does not."""
+    with suppress(UnsupportedAlgorithm):
+        return certificate.public_key().public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    return b""
+
+
+_NO_EXTENSION = (x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, ValueError)
+"""It is missing, or cannot be read."""
+
+
 def _names(certificate: x509.Certificate) -> tuple[str, ...]:
     """Without alternative names, clients and brokers look at the common name."""
-    with suppress(x509.ExtensionNotFound, ValueError):
+    with suppress(*_NO_EXTENSION):
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         dns = extension.get_values_for_type(x509.DNSName)
         return tuple(dns) + tuple(map(str, extension.get_values_for_type(x509.IPAddress)))
@@ -93,7 +122,7 @@ def _names(certificate: x509.Certificate) -> tuple[str, ...]:
 
 
 def _extended_key_usage(certificate: x509.Certificate) -> tuple[str, ...] | None:
-    with suppress(x509.ExtensionNotFound, ValueError):
+    with suppress(*_NO_EXTENSION):
         usage = set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
         if ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE not in usage:
             return tuple(name for name, oid in _PURPOSES.items() if oid in usage)
