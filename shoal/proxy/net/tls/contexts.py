@@ -218,8 +218,8 @@ def _tune(context: ssl.SSLContext, settings: ListenerTls | ClusterTls, where: st
         except ssl.SSLError:
             raise OperatorError.of(
                 f"{where}: tls.ciphers",
-                f'OpenSSL knows no cipher in "{settings.ciphers}": write names as `openssl ciphers` lists them, for '
-                "example ECDHE+AESGCM:ECDHE+CHACHA20",
+                f'OpenSSL knows no cipher of TLS 1.2 in "{settings.ciphers}": write names as `openssl ciphers -tls1_2` '
+                "lists them, for example ECDHE+AESGCM:ECDHE+CHACHA20. Those of TLS 1.3 (TLS_...) are always enabled",
             ) from None
 
 
@@ -255,7 +255,13 @@ def _own(
     try:
         context.load_cert_chain(certificate, key, lambda: password or "")  # without a function, OpenSSL asks a terminal
     except ssl.SSLError as error:
-        raise OperatorError.of(f"{where}.certificate", f"{certificate}: {_refusal(chain[0], error)}") from None
+        if (why := _REFUSALS.get(getattr(error, "reason", None) or "")) is not None:
+            what = f"{certificate}: OpenSSL refuses {chain[0].subject}: {why}"
+            raise OperatorError.of(f"{where}.certificate", what) from None
+        raise OperatorError.of(f"{where}.{key_setting}", _unreadable(certificate, key, error)) from None
+    except OSError as error:  # it was there a moment ago
+        files = certificate if key is None else f"{certificate} or {key}"
+        raise OperatorError.of(f"{where}.certificate", f"{files} cannot be read: {error.strerror}") from None
     doubt = chain_doubt(chain)
     doubts = () if doubt is None else (f"{where}.certificate: {certificate}: {doubt}",)
     return UsedCertificate(f"{where}.certificate", certificate, chain[0]), doubts
@@ -274,9 +280,13 @@ _REFUSALS = {
 }
 
 
-def _refusal(certificate: Certificate, error: ssl.SSLError) -> str:
-    reason = getattr(error, "reason", None) or "it cannot be loaded"
-    return f"OpenSSL refuses {certificate.subject}: {_REFUSALS.get(reason, reason)}"
+def _unreadable(certificate: Path, key: Path | None, error: ssl.SSLError) -> str:
+    """Spaces before a line, an old way to encrypt a key: `cryptography` reads it, OpenSSL does not, or says no more."""
+    return (
+        f"OpenSSL cannot load {certificate}{'' if key is None else f' with {key}'} "
+        f"({getattr(error, 'reason', None) or 'it does not say why'}): write them again, with "
+        f"openssl x509 -in {certificate} and openssl pkcs8 -topk8 -in {key or certificate}"
+    )
 
 
 def _trust(context: ssl.SSLContext, file: Path, setting: str, now: float) -> tuple[UsedCertificate, ...]:

@@ -7,6 +7,7 @@ import re
 import ssl
 import subprocess
 import time
+from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +20,6 @@ from tests.support.certificates import DAY, Pair, ca_file, encrypted, pair, writ
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 CA = trustme.CA(organization_name="Example CA")
 OTHER = trustme.CA(organization_name="Another CA")
@@ -236,6 +236,33 @@ def _ca_without_certificates(files: Pair, _: Path) -> ListenerTls:
     return listener(files, client_ca=files.key, client_auth=ClientAuth.REQUIRED)
 
 
+def _indented(files: Pair, _: Path) -> ListenerTls:
+    lines = files.certificate.read_text().splitlines()
+    files.certificate.write_text("\n".join(f"  {line}" for line in lines))
+    return listener(files)
+
+
+class Vanishing(PosixPath):
+    """A file that somebody removes when Shoal has read it, and OpenSSL has not."""
+
+    uses = 0  # a look whether it has changed, the read, OpenSSL
+
+    def __fspath__(self) -> str:
+        Vanishing.uses += 1
+        path = str(self)
+        if Vanishing.uses == 3:
+            os.unlink(path)
+        return path
+
+
+def _vanishing(files: Pair, _: Path) -> ListenerTls:
+    return listener(files, certificate=Vanishing(files.certificate))
+
+
+def _ciphers_of_tls_1_3(files: Pair, _: Path) -> ListenerTls:
+    return listener(files, ciphers="TLS_AES_256_GCM_SHA384")
+
+
 def _unknown_ciphers(files: Pair, _: Path) -> ListenerTls:
     return listener(files, ciphers="NOT-A-CIPHER")
 
@@ -268,7 +295,10 @@ def _directory(files: Pair, directory: Path) -> ListenerTls:
         (_early, ["tls.certificate", "young.pem: CN=young", "is not valid before", "clock"]),
         (_weak, ["tls.certificate", "weak.pem: OpenSSL refuses CN=weak: its key is too short", "2048"]),
         (_ca_without_certificates, ["tls.client-ca", "server.key has no certificate, only"]),
-        (_unknown_ciphers, ["tls.ciphers", 'no cipher in "NOT-A-CIPHER"', "openssl ciphers"]),
+        (_indented, ["tls.key", "OpenSSL cannot load", "server.pem with ", "server.key (", "openssl x509 -in"]),
+        (_vanishing, ["tls.certificate", "server.pem cannot be read: No such file"]),
+        (_unknown_ciphers, ["tls.ciphers", 'no cipher of TLS 1.2 in "NOT-A-CIPHER"', "openssl ciphers"]),
+        (_ciphers_of_tls_1_3, ["tls.ciphers", "Those of TLS 1.3 (TLS_...) are always enabled"]),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
