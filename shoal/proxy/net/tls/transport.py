@@ -200,18 +200,33 @@ class TlsTransport:
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def send(self, data: Buffer, /) -> int:
-        if 0 < len(data) <= _PIECE and not (self._unsent or self._owed):
-            return self._send_small(data)
-        sent = self._go_on(len(data)) if self._unsent or self._owed else 0
-        return sent + self._send(_slices(memoryview(data), sent), sent)
+        try:
+            if 0 < len(data) <= _PIECE and not (self._unsent or self._owed):
+                return self._send_small(data)
+            sent = self._go_on(len(data)) if self._unsent or self._owed else 0
+            return sent + self._send(_slices(memoryview(data), sent), sent)
+        except ConnectionError as error:
+            raise self._why_lost(error) from None
 
     def sendmsg(self, buffers: Iterable[Buffer], /) -> int:
         buffers = list(buffers)
         total = sum(map(len, buffers))
         if total <= _PIECE:
             return self.send(b"".join(buffers))
-        sent = self._go_on(total) if self._unsent or self._owed else 0
-        return sent + self._send(_gathered(buffers, sent), sent)
+        try:
+            sent = self._go_on(total) if self._unsent or self._owed else 0
+            return sent + self._send(_gathered(buffers, sent), sent)
+        except ConnectionError as error:
+            raise self._why_lost(error) from None
+
+    def _why_lost(self, error: ConnectionError) -> OSError:
+        """A broker that refuses us sends an alert and closes: with bytes of ours unread, it is a reset, which a send
+        meets first. What has arrived before is still to be read.
+        """
+        if self.explain is not None:
+            with suppress(OSError):
+                self.recv(1, socket.MSG_PEEK)
+        return self._error or error
 
     def _send_small(self, data: Buffer) -> int:
         """As `_send`, for at most one piece: most answers."""

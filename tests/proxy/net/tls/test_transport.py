@@ -62,6 +62,15 @@ async def pair(version: ssl.TLSVersion = V13, sessions: Sessions | None = None) 
     return await shake_hands(*socket.socketpair(), version=version, sessions=sessions)
 
 
+async def tcp_pair() -> tuple[TlsTransport, TlsTransport]:
+    """Its ends can be reset."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        theirs = socket.create_connection(listener.getsockname())
+        ours, _ = listener.accept()
+    ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is not sent yet is lost in a reset
+    return await shake_hands(ours, theirs)
+
+
 @contextmanager
 def closing(*ends: TlsTransport) -> Iterator[None]:
     try:
@@ -458,11 +467,7 @@ async def test_a_reset_right_behind_bytes_is_a_reset() -> None:
 
 
 async def test_a_reset_is_a_reset() -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
-    theirs = socket.create_connection(listener.getsockname())
-    ours, _ = listener.accept()
-    listener.close()
-    server, client = await shake_hands(ours, theirs)
+    server, client = await tcp_pair()
     drain(client)
     make_reset(client)
     client.close()
@@ -472,6 +477,35 @@ async def test_a_reset_is_a_reset() -> None:
         SendSide(server).send_now(b"x")
     assert lost.value.is_reset
     server.close()
+
+
+@pytest.mark.parametrize("buffers", [[b"x"], [b"x" * 50_000], [b"x" * 20_000, b"y" * 20_000]], ids=["1", "2", "3"])
+async def test_a_reset_right_behind_an_alert_does_not_hide_it(buffers: list[bytes]) -> None:
+    """With TLS 1.3 a broker refuses after our handshake: it closes with our first request unread."""
+    server, client = await tcp_pair()
+    drain(client)
+    client.explain = lambda error: f"words for {error.reason}"
+    server._sock.send(b"\x15\x03\x03\0\2\2\x30")  # in plain text, which is an alert, too
+    make_reset(server)
+    server.close()
+    with pytest.raises(PeerRefused, match="words for"):
+        client.sendmsg(buffers) if len(buffers) > 1 else client.send(buffers[0])
+    with pytest.raises(PeerRefused, match="words for"):
+        receive(client, 10)
+    client.close()
+
+
+async def test_a_reset_behind_an_answer_does_not_hide_it() -> None:
+    server, client = await tcp_pair()
+    drain(client)
+    client.explain = lambda error: f"words for {error.reason}"
+    server.send(b"an answer")
+    make_reset(server)
+    server.close()
+    with pytest.raises(ConnectionResetError):
+        client.send(b"x")
+    assert drain(client, 3) == b"an answer"
+    client.close()
 
 
 async def test_a_peer_that_demands_messages_and_reads_none_is_refused() -> None:
