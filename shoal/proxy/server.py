@@ -396,7 +396,8 @@ class Server:
         """Read all certificates, keys, users and secrets again, for new connections and logins. Wrong ones are an error
         in the log, and the former ones stay.
         """
-        found = await self._tls.reload()
+        refused = self.last_reload.get("findings", ())  # the configuration names the same files
+        found = await self._tls.reload(refused if isinstance(refused, list) else ())
         for cluster in self.clusters.values():
             found += await trio.to_thread.run_sync(cluster.reread_secrets)
         for listener in self.listeners.values():

@@ -19,6 +19,7 @@ from shoal.proxy.cluster.cluster import NotReached
 from shoal.proxy.config.security import ClusterTls, ListenerSasl, ListenerTls, Mechanism, SaslSettings, Secret
 from shoal.proxy.config.settings import Address, ClusterSettings, ListenerSettings, Settings
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.lifecycle.state import ServerState
 from shoal.proxy.net.tls.handshake import accept_tls
 from shoal.proxy.net.transport import VIEW
 from shoal.proxy.server import Server, serve
@@ -117,6 +118,22 @@ async def test_sighup_reads_everything_and_says_so(tmp_path: Path, caplog: pytes
             assert [one.levelname for one in caplog.records] == ["ERROR", "ERROR", "ERROR", "INFO"]
     finally:
         server.close()
+
+
+async def test_a_broken_pair_is_one_error_at_a_signal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Although the configuration is refused for it, too."""
+    issue(tmp_path, "first")
+    server = Server(settings(tmp_path, Address("127.0.0.1", 1)))
+    server.state = ServerState.SERVING
+    (tmp_path / "data" / "key.pem").write_text("broken")
+    try:
+        assert await server.reconfigure(lambda: server.settings, lambda _: {}) is None
+        await server.reload()
+    finally:
+        server.close()
+    (error,) = (one.message for one in caplog.records if one.levelname == "ERROR")
+    assert error.startswith("the configuration is not reloaded")
+    assert "key.pem is not a PEM file" in error
 
 
 _servers: list[Server] = []

@@ -24,7 +24,7 @@ from shoal.proxy.net.tls.certificates import date
 from shoal.proxy.net.tls.contexts import read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
     from shoal.proxy.config.settings import Settings
@@ -89,19 +89,21 @@ class TlsReload:
             else:
                 self._seen[tls] = current
 
-    async def reload(self) -> list[Reread]:
-        """Read all files now, changed or not."""
+    async def reload(self, reported: Collection[str] = ()) -> list[Reread]:
+        """Read all files now, changed or not. `reported`: problems that the log has just been given."""
         found = []
         for tls in self._contexts:
             self._seen.pop(tls, None)
-            found.append(Reread(f"{tls.where}: tls", await self._reload(tls)))
+            found.append(Reread(f"{tls.where}: tls", await self._reload(tls, reported)))
         return found
 
-    async def _reload(self, tls: TlsContext) -> Outcome:
+    async def _reload(self, tls: TlsContext, reported: Collection[str] = ()) -> Outcome:
         former = tls.loaded.certificates, tls.generation
         try:
             await trio.to_thread.run_sync(tls.reload)  # decrypting a key may take a while
         except OperatorError as error:
+            if all(str(problem) in reported for problem in error.problems):
+                return Outcome.REFUSED
             again = "" if tls.refused_until is None else f". They are tried again on {date(tls.refused_until)}"
             text = f"TLS files are not used, the former ones remain in use: {error}{again}"
             log.error("tls-files-refused", extra=event(text, setting=tls.where, error=str(error)))
