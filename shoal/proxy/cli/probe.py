@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -164,7 +164,10 @@ async def probe_cluster(
     except UpstreamUnreachable as error:
         raise OperatorError.of(",".join(map(str, bootstrap)), str(error)) from None
     except DialogueEnded as ended:
-        only = BrokerReport(node_id=None, address=bootstrap[0], proof=ended.proof)
+        proof = ended.proof
+        if settings.tls is None and proof.closed and await _uses_tls(bootstrap):
+            proof = replace(proof, why=_USES_TLS, remedy=_TLS_REMEDY)
+        only = BrokerReport(node_id=None, address=bootstrap[0], proof=proof)
         return ClusterReport(cluster_id=None, brokers=(only,))
     reports = []
     for broker in sorted(metadata.brokers):
@@ -174,6 +177,17 @@ async def probe_cluster(
     if not reports:
         raise OperatorError.of(",".join(map(str, bootstrap)), "the metadata has no brokers")
     return ClusterReport(cluster_id=metadata.cluster_id, brokers=tuple(reports))
+
+
+_USES_TLS = "the broker uses TLS: it closes plaintext connections"
+_TLS_REMEDY = "--tls-ca FILE, or --tls for a certificate of the system's CAs; in a configuration [cluster.tls]"
+
+
+async def _uses_tls(addresses: Sequence[Address]) -> bool:
+    """Brokers with Java's TLS answer plaintext with an alert, but many others only close the connection."""
+    from shoal.proxy.net.tls.look import speaks_tls
+
+    return await speaks_tls(addresses)
 
 
 def to_json(report: ClusterReport) -> str:

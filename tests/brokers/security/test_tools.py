@@ -102,10 +102,10 @@ def test_a_password_comes_from_standard_input(secured: Cluster, password_file: s
 def test_what_is_wrong_is_told_within_two_seconds(
     secured: Cluster, flags: dict[str, list[str]], listener: str, more: list[str], told: str
 ) -> None:
-    """After the time that it needs to start."""
+    """After the time that it needs to start and to find that nothing listens, with the same modules."""
     given = {**flags, "plain": [secured.bootstrap], "hidden": [secured.ssl_bootstrap]}
     begin = time.monotonic()
-    shoal("probe", "--help")
+    shoal("probe", "127.0.0.1:1", *given[listener][1:], *more)
     start = time.monotonic() - begin
 
     begin = time.monotonic()

@@ -20,6 +20,7 @@ from tests.support.multibatch.broker import BatchBroker, Habits
 from tests.support.multibatch.brokers import Behind
 from tests.support.rig import FakeBroker, api_key, correlation_id, response
 from tests.support.secrets import password_login
+from tests.support.tls import server_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -125,6 +126,18 @@ async def test_a_broker_that_wants_sasl_is_told() -> None:
         assert report.result is Result.UNKNOWN
         assert report.brokers[0].node_id is None
         assert "remedy: the port may require TLS (--tls) or a login (--sasl-mechanism)" in to_text(report)
+
+
+async def test_a_tls_port_that_only_closes_is_told() -> None:
+    """Most that are not Java's."""
+    fake = FakeBroker(tls=server_context())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(fake.run)
+        settings = ClusterSettings(name="brokers", bootstrap=(fake.address,))
+        text = to_text(await probe_cluster(settings, Limits(), topic=None, seconds=20))
+        assert "UNKNOWN  the broker uses TLS: it closes plaintext connections" in text
+        assert "remedy: --tls-ca FILE" in text
+        nursery.cancel_scope.cancel()
 
 
 async def test_with_credentials_it_logs_in_on_every_connection() -> None:

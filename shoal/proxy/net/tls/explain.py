@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shoal.proxy.net.tls.certificates import Certificate
     from shoal.proxy.net.tls.contexts import TlsContext, UsedCertificate
 
-__all__ = ["FIRST_BYTES", "Failure", "explain_broker", "explain_client", "plaintext_broker"]
+__all__ = ["FIRST_BYTES", "Failure", "explain_broker", "explain_client", "plaintext_broker", "web_server"]
 
 FIRST_BYTES = 512
 """The peer's first bytes: enough for the hello of a client."""
@@ -146,6 +146,11 @@ def plaintext_broker() -> str:
         "the broker does not use TLS: this is the port of a plaintext listener: remove the cluster's tls, or use the "
         "port of an SSL listener"
     )
+
+
+def web_server() -> str:
+    """A second look has shown it."""
+    return _FOREIGN_BROKERS[Foreign.HTTP_ANSWER]
 
 
 def _bad_broker(failure: Failure, tls: TlsContext, settings: ClusterTls, now: float) -> str:
@@ -280,13 +285,20 @@ def _refused_by_client(reason: str, tls: TlsContext) -> str:
 class _Side(NamedTuple):
     ca: str  # the setting
     renew: str
+    wait: str
     purpose: str
 
 
-_OF_BROKERS = _Side("tls.ca", " (renew it at the broker)", "TLS servers: its extended key usage needs serverAuth")
+_OF_BROKERS = _Side(
+    "tls.ca",
+    ": renew it at the broker",
+    "use another one at the broker",
+    "TLS servers: its extended key usage needs serverAuth",
+)
 _OF_CLIENTS = _Side(
     "tls.client-ca",
     ": renew it (ssl.keystore.location of the client)",
+    "give the client another one (ssl.keystore.location)",
     "TLS clients: its extended key usage needs clientAuth",
 )
 
@@ -296,8 +308,10 @@ def _fault(failure: Failure, tls: TlsContext, now: float, side: _Side) -> str:
     shown = failure.shown
     if failure.code in _UNKNOWN_ISSUER:
         return _unknown_issuer(shown, tls, side.ca)
-    if (what := _dates(failure.code, shown, now)) is not None:
-        return what + side.renew
+    if failure.code == _EXPIRED:
+        return _expired(shown, now) + side.renew
+    if failure.code == _NOT_YET_VALID:
+        return _not_yet_valid(shown, now, side)
     if failure.code == _WRONG_PURPOSE:
         return f"is not for {side.purpose}"
     return f"is refused: {_WEAK.get(failure.code) or _text(failure.error)}"
@@ -318,15 +332,17 @@ def _unknown_issuer(shown: Certificate | None, tls: TlsContext, setting: str) ->
     return f"is signed by {shown.issuer}, which is not in {place}: add its CA there"
 
 
-def _dates(code: int, shown: Certificate | None, now: float) -> str | None:
-    if code == _EXPIRED:
-        if shown is not None and shown.not_after >= now:
-            return "is valid, but a CA certificate above it has expired"
-        return "has expired" if shown is None else f"expired on {date(shown.not_after)}"
-    if code == _NOT_YET_VALID:
-        when = "yet" if shown is None else f"before {date(shown.not_before)}"
-        return f"is not valid {when} (or a clock is wrong)"
-    return None
+def _expired(shown: Certificate | None, now: float) -> str:
+    if shown is not None and shown.not_after >= now:
+        return "is valid, but a CA certificate above it has expired"
+    return "has expired" if shown is None else f"expired on {date(shown.not_after)}"
+
+
+def _not_yet_valid(shown: Certificate | None, now: float, side: _Side) -> str:
+    if shown is not None and shown.not_before <= now:
+        return "is valid, but a CA certificate above it is not valid yet: correct this machine's clock, or wait"
+    when = "yet" if shown is None else f"before {date(shown.not_before)}"
+    return f"is not valid {when}: correct this machine's clock, or {side.wait}"
 
 
 def _subjects(trusted: tuple[UsedCertificate, ...]) -> str:

@@ -243,7 +243,7 @@ def _indented(files: Pair, _: Path) -> ListenerTls:
 
 
 class Vanishing(PosixPath):
-    """A file that somebody removes when Shoal has read it, and OpenSSL has not."""
+    """A file that is removed when Shoal has read it, and OpenSSL has not."""
 
     uses = 0  # a look whether it has changed, the read, OpenSSL
 

@@ -130,7 +130,7 @@ BROKERS: dict[str, Broker] = {
         lambda d: server_of(pair(d, CA, start=NOW + DAY, end=NOW + 9 * DAY)),
         {},
         "localhost",
-        ["CN=server", "is not valid before 20", "clock"],
+        ["CN=server", "is not valid before 20", "correct this machine's clock, or use another one at the broker"],
     ),
     "wants a certificate": (
         lambda d: server_of(pair(d, CA), client_ca=CA),

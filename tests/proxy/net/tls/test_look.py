@@ -85,6 +85,22 @@ async def test_a_plaintext_broker_is_named(tmp_path: Path) -> None:
         assert "the broker does not use TLS" in text
 
 
+async def test_a_web_server_that_waits_for_the_end_of_a_line_is_named(tmp_path: Path) -> None:
+    """As those of Java and Go do with a TLS hello."""
+
+    async def serve(stream: trio.SocketStream) -> None:
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += await stream.receive_some() or b"\r\n\r\n"
+        await stream.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async with broker(serve) as (address, _):
+        look = look_of(tmp_path)
+        with pytest.raises(ConnectionAbortedError) as caught:
+            await look.at_silence(address)
+        assert "web server without TLS" in await look.explain(caught.value, address, b"", "localhost")
+
+
 async def test_a_broker_that_only_closes_may_be_a_plaintext_one(tmp_path: Path) -> None:
     async def serve(_: trio.SocketStream) -> None:
         return
@@ -98,12 +114,12 @@ async def test_a_silent_broker_costs_one_short_look(tmp_path: Path) -> None:
     async with broker(be_silent) as (address, connections):
         look = look_of(tmp_path, seconds=0.05)
         for _ in range(3):
-            assert not await look.is_plaintext(address)
+            assert await look.plaintext(address) is None
             assert "its certificate" in await look.explain(refusal(10), address, b"\x16\x03", "localhost")
-        assert len(connections) == 2
+        assert len(connections) == 3  # for Kafka, for HTTP, for the certificate
 
 
 async def test_a_broker_that_is_gone(tmp_path: Path) -> None:
     async with broker(be_silent) as (address, _):
         pass
-    assert not await look_of(tmp_path).is_plaintext(address)
+    assert await look_of(tmp_path).plaintext(address) is None
