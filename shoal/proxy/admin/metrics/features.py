@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shoal.protocol.shallow.unwrap.reconcile import Mismatch
 from shoal.proxy.admin.metrics.metric import Metric, code, of_path
 from shoal.proxy.coalesce.counters import CoalesceStatistics
 from shoal.proxy.legacy.counters import LegacyStatistics
@@ -37,6 +38,13 @@ def _reasons(kind: type[PathStatistics], field: str) -> Read:
                 yield (name, code(reason)), count
 
     return read
+
+
+def _mismatches(snapshot: Snapshot) -> Values:
+    """Each kind from the start: an alert must see the first one as an increase."""
+    for name, one in of_path(ShallowStatistics, snapshot):
+        for kind in Mismatch:
+            yield (name, code(kind)), one.mismatches.get(kind, 0)
 
 
 def _topics(snapshot: Snapshot) -> Values:
@@ -85,7 +93,7 @@ SHALLOW = (
         kind="counter",
         help="What does not reconcile between envelopes and appended offsets. Any is worth an alert.",
         labels=("listener", "kind"),
-        read=_reasons(ShallowStatistics, "mismatches"),
+        read=_mismatches,
     ),
     Metric(
         name="shoal_interlock_topics",
