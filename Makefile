@@ -94,8 +94,8 @@ torture-models: ## The same on models, without brokers: thousands of schedules p
 	@scripts/setup
 	@$(BIN)/python -m tests.torture_models --jobs 2 --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
-ops: ## What operators rely on, shown on real brokers: build/ops/report.json
-	@scripts/setup promtool kafka:$(KAFKA)
+ops: $(AGENT) ## What operators rely on, shown on real brokers: build/ops/report.json
+	@scripts/setup prometheus kafka:$(KAFKA)
 	@$(BIN)/python -m tests.ops --kafka $(KAFKA)
 
 scenarios: ## All scenarios of `shoal replay`, on real brokers (some minutes)

@@ -14,6 +14,7 @@ import trio
 from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
 from shoal.scenarios.progress import Progress
 from tests.ops import metrics, mirrors, reload, takeover
+from tests.ops.monitoring import live
 from tests.ops.stage import Stage
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 SECTIONS: Mapping[str, Section] = {
     "metrics": metrics.run,
+    "monitoring": live.run,
     "lag": mirrors.lag_error,
     "gap": mirrors.gap,
     "reload": reload.run,
@@ -48,7 +50,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     target: Path = options.out / "report.json"
     with tempfile.TemporaryDirectory(prefix="ops-", ignore_cleanup_errors=True) as work:
-        stage = Stage(work=Path(work), kafka=options.kafka, progress=Progress(sys.stderr))
+        stage = Stage(work=Path(work), kept=options.out, kafka=options.kafka, progress=Progress(sys.stderr))
         report = trio.run(run, stage, options.only)
     if target.exists() and set(options.only) < set(SECTIONS):  # keep what the other sections found
         report = json.loads(target.read_text()) | report

@@ -19,6 +19,7 @@ __all__ = ["Stage"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     work: Path
+    kept: Path  # beside the report
     kafka: str
     progress: Progress
 

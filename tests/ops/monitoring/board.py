@@ -318,7 +318,7 @@ ROWS: Final = (
                     Query("rate(shoal_admin_busy_seconds_total{of_shoal}[$__rate_interval])", "{{instance}} admin"),
                 ),
                 unit="percentunit",
-                note="Of one core, which is all that one Shoal can use for its clients.",
+                note="One core is all that one Shoal can use for its clients.",
             ),
             Panel(
                 title="Memory",

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import kio.schema.metadata.v10.response as metadata_v10
+import pytest
 import trio
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open_metrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
@@ -71,6 +72,25 @@ async def test_both_forms_parse_and_have_every_metric() -> None:
     names = {metric.name.removesuffix("_total") for metric in METRICS}
     assert names <= plain
     assert {name.removesuffix("_info") for name in names} <= {name.removesuffix("_info") for name in opened}
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_open"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("text/plain;version=0.0.4;q=0.5,*/*;q=0.1", False),
+        ("text/plain; version=1.x", False),
+        ("application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.3", True),
+        ("application/openmetrics-text; version=abc", True),
+        ("application/openmetrics-text; version=9.9; escaping=?", True),
+    ],
+)
+async def test_any_accept_header_gets_one_of_two_forms(accept: str, is_open: bool) -> None:
+    async with rig(echo) as r, admin_of(r) as admin:
+        status, text = await ask(admin.port, "/metrics", accept)
+        assert status == 200
+        assert text.endswith(b"\n# EOF\n") == is_open
 
 
 async def test_status_says_what_runs() -> None:

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from enum import Enum
 
+    from shoal.protocol.shallow.monitor.partition import Lag
+    from shoal.protocol.wire.types import TopicPartition
     from shoal.proxy.admin.share import LoopShare
     from shoal.proxy.histogram import Histogram
     from shoal.proxy.lifecycle.state import ServerState
     from shoal.proxy.statistics import ListenerStatistics, PathStatistics, ServerStatistics
 
     Number = float | Histogram
+    PartitionLag = tuple[TopicPartition, Lag]
     Values = Iterable[tuple[tuple[str, ...], Number]]
     Read = Callable[["Snapshot"], Values]
 
@@ -39,6 +42,7 @@ class Snapshot:
     loop_lag: Histogram
     share: LoopShare
     log_lines: Mapping[str, int]  # by level
+    furthest_behind: Mapping[str, Sequence[PartitionLag]]  # partitions of mirrors by listener
 
     @property
     def listeners(self) -> tuple[ListenerStatistics, ...]:

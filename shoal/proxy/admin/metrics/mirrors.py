@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
 from shoal.proxy.admin.metrics.metric import Metric, code, of_path
 from shoal.proxy.shallow.monitor.statistics import MirrorStatistics
 
 if TYPE_CHECKING:
-    from shoal.proxy.admin.metrics.metric import Read, Snapshot, Values
+    from shoal.protocol.shallow.monitor.partition import Lag
+    from shoal.protocol.wire.types import TopicPartition
+    from shoal.proxy.admin.metrics.metric import PartitionLag, Read, Snapshot, Values
+    from shoal.proxy.statistics import ListenerStatistics
 
-__all__ = ["MIRRORS", "MOST_PARTITIONS"]
+__all__ = ["MIRRORS", "MOST_PARTITIONS", "furthest_behind"]
 
 MOST_PARTITIONS: Final = 1000
 """Partitions of a listener with series of their own: those that are furthest behind, so a maximum is right."""
@@ -18,11 +22,21 @@ MOST_PARTITIONS: Final = 1000
 _PARTITION = ("listener", "topic", "partition")
 
 
+def furthest_behind(listener: ListenerStatistics) -> list[PartitionLag]:
+    """At most `MOST_PARTITIONS`."""
+    found = next((one for one in listener.path if isinstance(one, MirrorStatistics)), None)
+    return [] if found is None else nlargest(MOST_PARTITIONS, found.worst().items(), key=_how_far)
+
+
+def _how_far(item: tuple[TopicPartition, Lag]) -> tuple[float, int, TopicPartition]:
+    partition, lag = item
+    return lag.seconds, lag.records, partition
+
+
 def _lag(field: str) -> Read:
     def read(snapshot: Snapshot) -> Values:
-        for name, found in of_path(MirrorStatistics, snapshot):
-            worst = sorted(found.worst().items(), key=lambda item: (-item[1].seconds, -item[1].records, item[0]))
-            for (topic, partition), lag in worst[:MOST_PARTITIONS]:
+        for name, partitions in snapshot.furthest_behind.items():
+            for (topic, partition), lag in partitions:
                 yield (name, topic, str(partition)), getattr(lag, field)
 
     return read

@@ -8,30 +8,29 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import Metric as Family
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_open_metrics
 
 from shoal.proxy.admin.http import Response
 from shoal.proxy.admin.log_lines import LogLines
-from shoal.proxy.admin.metrics.collector import ShoalCollector
+from shoal.proxy.admin.metrics.exposition import Exposition
 from shoal.proxy.admin.metrics.metric import Snapshot
+from shoal.proxy.admin.metrics.mirrors import furthest_behind
 from shoal.proxy.config.identity import shoal_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
 
     from shoal.proxy.admin.http import Request
     from shoal.proxy.admin.lag import LoopLag
     from shoal.proxy.admin.share import LoopShare
     from shoal.proxy.server import Server
 
-    Encode = Callable[[Collector], bytes]
-
 __all__ = ["MetricsPage"]
 
-_SLICE: Final = 64  # samples: half a millisecond
 _TURN_SECONDS: Final = 0.001  # a slice more at most
+_PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
+_OPEN: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _EOF: Final = b"# EOF\n"
 
 
@@ -43,24 +42,24 @@ class MetricsPage:
         self._version = shoal_version()
         self._python = platform.python_version()
         self._lines = LogLines.installed()
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(ShoalCollector(self.snapshot))
-        ProcessCollector(registry=self._registry)
+        self._process = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._process)
+        self._plain = Exposition(generate_latest)
+        self._open = Exposition(generate_open_metrics)
 
     async def show(self, request: Request) -> Response:
-        encode, content_type = choose_encoder(request.accept)
-        pieces = self._pieces(encode)
+        is_open = _OPEN.partition(";")[0] in request.accept
+        pieces = self._pieces(self._open if is_open else self._plain)
         text = bytearray()
         while await self._share.run(partial(_write, pieces, text)):
             pass
-        if content_type.startswith("application/openmetrics-text"):
+        if is_open:
             text += _EOF
-        return Response(bytes(text), content_type)
+        return Response(bytes(text), _OPEN if is_open else _PLAIN)
 
-    def _pieces(self, encode: Encode) -> Iterator[bytes]:
-        for family in self._registry.collect():  # the first step takes the snapshot
-            for part in _slices(family):
-                yield _text(encode, part)
+    def _pieces(self, exposition: Exposition) -> Iterator[str]:
+        yield from exposition.pieces(self.snapshot())  # taken at the first step
+        yield exposition.others(self._process)
 
     def snapshot(self) -> Snapshot:
         server = self._server
@@ -73,8 +72,9 @@ class MetricsPage:
         for cluster in server.clusters.values():
             for proof in cluster.proofs.proofs().values():
                 proofs[cluster.name, proof.result.value] = proofs.get((cluster.name, proof.result.value), 0) + 1
+        statistics = server.statistics()
         return Snapshot(
-            server=server.statistics(),
+            server=statistics,
             version=self._version,
             python=self._python,
             state=server.state,
@@ -88,38 +88,15 @@ class MetricsPage:
             loop_lag=self._lag.histogram,
             share=self._share,
             log_lines=dict(self._lines.counts),
+            furthest_behind={listener.name: furthest_behind(listener) for listener in statistics.listeners},
         )
 
 
-class _Slice(Collector):
-    """Some samples of a family; only the first slice of a family has its help text and type."""
-
-    def __init__(self, family: Family, first: int) -> None:
-        self.is_first = not first
-        self._part = Family(family.name, family.documentation, family.type, family.unit)
-        self._part.samples = family.samples[first : first + _SLICE]
-
-    def collect(self) -> Iterable[Family]:
-        return (self._part,)
-
-
-def _slices(family: Family) -> Iterator[_Slice]:
-    for first in range(0, max(len(family.samples), 1), _SLICE):
-        yield _Slice(family, first)
-
-
-def _write(pieces: Iterator[bytes], text: bytearray) -> bool:
+def _write(pieces: Iterator[str], text: bytearray) -> bool:
     """For one turn of the loop; -> whether more follows."""
     end = time.perf_counter() + _TURN_SECONDS
     for piece in pieces:
-        text += piece
+        text += piece.encode()
         if time.perf_counter() > end:
             return True
     return False
-
-
-def _text(encode: Encode, part: _Slice) -> bytes:
-    text = encode(part).removesuffix(_EOF)
-    if part.is_first:
-        return text
-    return b"".join(line for line in text.splitlines(keepends=True) if not line.startswith(b"#"))
