@@ -104,7 +104,7 @@ class Traffic:
     """Counts of one connection, or their sum. Bytes are counted on both sides of Shoal, because it may change them."""
 
     requests: int = 0  # frames from clients
-    answers: int = 0  # frames to clients
+    answers: int = 0  # of brokers to clients; Shoal's own are not counted here
     opaque: int = 0  # answers that passed unread
     edited: int = 0  # answers that were read in place, and perhaps changed
     held: int = 0  # answers that were held, and perhaps changed

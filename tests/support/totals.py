@@ -113,11 +113,13 @@ def _differences(found: Scrape, total: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{listener}: connections: the log has {value}, the metric {number}"
         elif not field.startswith(_LAG):
             yield f"{listener}: {field} is not compared"
-    for metric in ("shoal_requests_total", "shoal_answers_total"):
-        field = "requests" if metric == "shoal_requests_total" else "answers"
-        whole = found.get((f"shoal_client_{field}_total", listener), 0.0)
-        if _sum(found, metric, listener) != whole:
-            yield f"{listener}: {field} by API: {_sum(found, metric, listener)}, of all {whole}"
+    for field in ("requests", "answers"):
+        whole, by_api = found[f"shoal_client_{field}_total", listener], _sum(found, f"shoal_{field}_total", listener)
+        if by_api != whole:
+            yield f"{listener}: {field} by API: {by_api}, of all {whole}"
+    for key, number in found.items():
+        if key[0] == "shoal_answers_total" and key[2] == listener and number > found["shoal_requests_total", *key[1:]]:
+            yield f"{key}: {number} answers, more than requests"
     yield from _of_histograms(found, listener)
 
 

@@ -11,6 +11,7 @@ import trio
 
 from shoal.protocol.schema.used_versions import OTHERS, ranges, refused_by_kafka_4
 from shoal.proxy.admin.http import Response
+from shoal.proxy.admin.share import Turn
 
 if TYPE_CHECKING:
     from shoal.proxy.admin.http import Request
@@ -28,10 +29,10 @@ class ClientsPage:
         self._share = share
 
     async def show(self, request: Request) -> Response:
-        entries = await self._share.run(lambda: list(self._clients))
+        entries = await self._share.run(lambda: list(self._clients), turn=Turn.PAGE)
         rows: list[bytes] = []
         for first in range(0, len(entries), _SLICE):
-            rows += await self._share.run(partial(_rows, entries[first : first + _SLICE]))
+            rows += await self._share.run(partial(_rows, entries[first : first + _SLICE]), turn=Turn.PAGE)
         clients = self._clients
         others = _row(clients.others) | {"clients": clients.forgotten} if clients.forgotten else None
         body = b'{"clients": [\n' + b",\n".join(rows) + b'\n], "others": ' + msgspec.json.encode(others) + b"}\n"

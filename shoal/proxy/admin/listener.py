@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from shoal.proxy.admin.http import HttpConnection, Response, plain
-from shoal.proxy.admin.share import LoopShare
+from shoal.proxy.admin.share import LoopShare, Turn
 from shoal.proxy.config.settings import Address
 from shoal.proxy.errors import OperatorError
 from shoal.proxy.listener.sockets import ListeningSockets
@@ -73,7 +73,7 @@ class AdminPort:
                         await self._cannot_accept(error)
                         continue
                     self.accepted += 1
-                    await self.share.run(self._make_room, seconds=_ACCEPT_SECONDS)
+                    await self.share.run(self._make_room, seconds=_ACCEPT_SECONDS, turn=Turn.ACCEPT)
                     nursery.start_soon(self._serve, trio.SocketStream(client), answer)
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from shoal.proxy.admin.json import as_json
 from shoal.proxy.admin.lag import LoopLag
 from shoal.proxy.admin.masked import effective
 from shoal.proxy.admin.metrics.page import MetricsPage
+from shoal.proxy.admin.share import Turn
 from shoal.proxy.admin.status import Status
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ async def serve_admin(port: AdminPort, server: Server) -> None:
     status = Status(server, lag)
 
     async def show_status(request: Request) -> Response:
-        return await share.run(lambda: as_json(status.document()))
+        return await share.run(lambda: as_json(status.document()), turn=Turn.PAGE)
 
     async def show_config(request: Request) -> Response:
-        return await share.run(lambda: as_json(effective(server.settings)))
+        return await share.run(lambda: as_json(effective(server.settings)), turn=Turn.PAGE)
 
     async def show_pages(request: Request) -> Response:
         return plain(HTTPStatus.OK, "\n".join(pages))

@@ -2,12 +2,16 @@
 
 Everything that an admin client causes runs in turns: `run` calls a function that does not await, measures it, and lets
 the next turn wait until the work so far is `share` of the time. A quiet admin listener saves up `BURST_SECONDS`, so an
-ordinary scrape does not wait. The turns are first come, first served.
+ordinary scrape does not wait.
+
+Turns are of three kinds, which alternate; of one kind, the first come is the first served. So a liveness probe, which
+needs a connection and a short request, waits neither for many scrapes nor for a flood of connections to end.
 """
 
 from __future__ import annotations
 
 import time
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
@@ -15,7 +19,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["BURST_SECONDS", "LOOP_SHARE", "LoopShare"]
+__all__ = ["BURST_SECONDS", "LOOP_SHARE", "LoopShare", "Turn"]
 
 T = TypeVar("T")
 
@@ -24,26 +28,46 @@ BURST_SECONDS: Final = 2.0  # LOOP_SHARE of it is 100 ms of work
 TURN_SECONDS: Final = 0.000_05  # what trio needs for a turn, which `clock` does not see
 
 
+class Turn(Enum):
+    ACCEPT = auto()
+    REQUEST = auto()  # HTTP: a tenth of a millisecond
+    PAGE = auto()  # a slice of a page: a millisecond
+
+
 class LoopShare:
     """`clock` measures work; waiting is in trio's time."""
 
     def __init__(self, share: float = LOOP_SHARE, clock: Callable[[], float] = time.perf_counter) -> None:
         self._share = share
         self._clock = clock
-        self._lock = trio.Lock()
+        self._is_taken = False  # a turn runs, or waits for its time
+        self._waiting = {kind: trio.lowlevel.ParkingLot() for kind in Turn}  # in the order in which kinds are next
         self._paid_at = -BURST_SECONDS  # when the work so far has been `share` of the time
         self.seconds = 0.0  # of work
         self.longest = 0.0  # turn
 
-    async def run(self, work: Callable[[], T], *, seconds: float = TURN_SECONDS) -> T:
+    async def run(self, work: Callable[[], T], *, seconds: float = TURN_SECONDS, turn: Turn = Turn.REQUEST) -> T:
         """`seconds`: of the loop, in addition to what is measured. Raises what `work` raises."""
-        async with self._lock:
+        if self._is_taken:
+            await self._waiting[turn].park()  # until `_hand_over`
+        self._is_taken = True
+        try:
             await trio.sleep_until(self._paid_at)
             begin = self._clock()
             try:
                 return work()
             finally:
                 self._pay(self._clock() - begin, seconds)
+        finally:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        for kind, waiting in self._waiting.items():
+            if waiting:
+                waiting.unpark()
+                self._waiting[kind] = self._waiting.pop(kind)  # the other kinds are next
+                return
+        self._is_taken = False
 
     def _pay(self, measured: float, further: float) -> None:
         self.seconds += measured + further

@@ -57,6 +57,10 @@ def _rate(metric: str, by: str, select: str = "of_listener") -> str:
     return f"sum by ({by}) (rate({metric}{{{select}}}[$__rate_interval]))"
 
 
+def _so_far(metric: str, select: str) -> str:
+    return f"round(sum(increase({metric}{{{select}}}[$__range])))"
+
+
 def _quantile(quantile: float, metric: str, by: str = "api", select: str = "of_listener") -> str:
     buckets = f"rate({metric}_bucket{{{select}}}[$__rate_interval])"
     return f"histogram_quantile({quantile}, sum by ({', '.join(['le', by]) if by else 'le'}) ({buckets}))"
@@ -88,8 +92,12 @@ ROWS: Final = (
                 " + (sum(rate(shoal_raw_batches_total{of_listener}[$__rate_interval])) or vector(0)))",
                 "percentunit",
             ),
-            _stat("Mismatches", "sum(increase(shoal_mismatches_total{of_listener}[$__range]))", steps=Steps(0.5, 0.5)),
-            _stat("Gaps", "sum(increase(shoal_mirror_gaps_total{of_listener}[$__range]))", steps=Steps(0.5, 0.5)),
+            _stat(
+                "Mismatches",
+                _so_far("shoal_mismatches_total", "of_listener"),
+                steps=Steps(0.5, 0.5),
+            ),
+            _stat("Gaps", _so_far("shoal_mirror_gaps_total", "of_listener"), steps=Steps(0.5, 0.5)),
             _stat(
                 "Partitions stopped at a gap",
                 'sum(shoal_mirror_partitions{of_listener,state="stopped"})',
@@ -103,7 +111,7 @@ ROWS: Final = (
             ),
             _stat(
                 "Errors in the log",
-                'sum(increase(shoal_log_lines_total{of_shoal,level=~"error|critical"}[$__range]))',
+                _so_far("shoal_log_lines_total", 'of_shoal,level=~"error|critical"'),
                 steps=Steps(1, 10),
             ),
             _stat("Version", "count by (version) (shoal_build_info{of_shoal})", legend="{{version}}"),

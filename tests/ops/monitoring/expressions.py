@@ -24,7 +24,7 @@ _OF_THE_PROCESS: Final = (  # by the ProcessCollector of prometheus_client
 _OF_EVERY_SERIES: Final = {"job", "instance"}
 _CHILDREN: Final = ("lhs", "rhs", "expr", "vector_selector", "args", "param")
 VARIABLES: Final = {  # of the board, and values as Grafana would put in their place
-    "$__rate_interval": "1m",
+    "$__rate_interval": "20s",
     "$__range": "1h",
     "$job": ".*",
     "$instance": ".*",

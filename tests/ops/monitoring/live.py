@@ -154,7 +154,7 @@ async def _cost(scene: Scene, prometheus: Prometheus) -> _Cost:
 
 
 async def _busy(prometheus: Prometheus) -> float:
-    (seconds,) = (await prometheus.now("shoal_admin_busy_seconds_total")).values()
+    (seconds,) = (await prometheus.now("last_over_time(shoal_admin_busy_seconds_total[1m])")).values()
     return seconds
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import h11
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from shoal.proxy.admin.http import HEADER_BYTES, HttpConnection, Request, Response
 from shoal.proxy.admin.listener import AdminPort
-from shoal.proxy.admin.share import LoopShare
+from shoal.proxy.admin.share import LoopShare, Turn
 from shoal.proxy.config.settings import Address
 from shoal.proxy.errors import OperatorError
 
@@ -223,3 +224,52 @@ async def test_the_loops_time_for_admin_clients_is_limited(clock: trio.testing.M
     # 1.1 s of work, of which 5 % of the two quiet seconds before were free
     assert trio.current_time() - begin == pytest.approx((1.1 - 0.01) / 0.05 - 2.0)
     assert share.longest == pytest.approx(0.01)
+
+
+async def test_short_requests_do_not_wait_for_long_pages(clock: trio.testing.MockClock) -> None:
+    """30 scrapes that never end, and a flood of connections; a probe needs some turns."""
+    now = 0.0
+
+    def measured() -> float:
+        return now
+
+    def work(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    share = LoopShare(share=0.05, clock=measured)
+
+    async def go_on(turn: Turn, seconds: float) -> None:
+        while True:
+            await share.run(partial(work, seconds), seconds=0.0, turn=turn)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(30):
+            nursery.start_soon(go_on, Turn.PAGE, 0.001)
+        nursery.start_soon(go_on, Turn.ACCEPT, 0.0003)
+        await trio.sleep(10)  # what was saved up is used
+        begin, before = trio.current_time(), now
+        for _ in range(4):
+            await share.run(partial(work, 0.0001), seconds=0.0)
+        assert trio.current_time() - begin < 4 * (0.001 + 0.0003 + 0.0001) / 0.05 + 0.001 / 0.05
+        assert now - before < 0.05 * (trio.current_time() - begin) + 0.002
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_leaves_while_it_waits_keeps_no_turn(clock: trio.testing.MockClock) -> None:
+    share = LoopShare(share=0.05, clock=lambda: 0.0)
+    order: list[str] = []
+
+    async def wait(name: str, scope: trio.CancelScope) -> None:
+        with scope:
+            await share.run(partial(order.append, name), seconds=1.0)
+
+    scopes = {name: trio.CancelScope() for name in ("first", "left", "cut", "last")}
+    async with trio.open_nursery() as nursery:
+        for name, scope in scopes.items():
+            nursery.start_soon(wait, name, scope)
+            await trio.testing.wait_all_tasks_blocked()
+        scopes["left"].cancel()  # parked
+        await trio.sleep(5)
+        scopes["cut"].cancel()  # it has the turn, and waits for its time
+    assert order == ["first", "last"]

@@ -160,9 +160,9 @@ CLIENTS = (
     Metric(
         name="shoal_client_answers_total",
         kind="counter",
-        help="Answers to clients.",
+        help="Answers to clients, of brokers and of Shoal itself.",
         labels=_LISTENER,
-        read=_traffic("answers"),
+        read=_each(lambda listener: sum(counters.answers for counters in listener.apis.values())),
     ),
     Metric(
         name="shoal_own_requests_total",

@@ -16,6 +16,7 @@ from shoal.proxy.admin.log_lines import LogLines
 from shoal.proxy.admin.metrics.exposition import Exposition
 from shoal.proxy.admin.metrics.metric import Snapshot
 from shoal.proxy.admin.metrics.mirrors import furthest_behind
+from shoal.proxy.admin.share import Turn
 from shoal.proxy.config.identity import shoal_version
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class MetricsPage:
         is_open = _OPEN.partition(";")[0] in request.accept
         pieces = self._pieces(self._open if is_open else self._plain)
         text = bytearray()
-        while await self._share.run(partial(_write, pieces, text)):
+        while await self._share.run(partial(_write, pieces, text), turn=Turn.PAGE):
             pass
         if is_open:
             text += _EOF
