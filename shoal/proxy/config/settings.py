@@ -311,7 +311,7 @@ class AdminSettings:
     """The admin listener: health, status and metrics over HTTP (docs/metrics.md). It has no login."""
 
     listen: Address | None = None  # None: off
-    topic_labels: bool = False  # metrics of mirrored partitions name topics
+    topic_labels: bool = False  # lag of each partition of a mirror, with its topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -188,8 +188,11 @@ ROWS: Final = (
         title="Mirrors",
         panels=(
             Panel(
-                title="Lag, the partitions that are furthest behind",
-                queries=(Query("topk(10, shoal_mirror_lag_seconds{of_listener})", "{{topic}}-{{partition}}"),),
+                title="Lag, of what is furthest behind",
+                note="Partitions have series with `admin.topic-labels`.",
+                queries=(
+                    Query("topk(10, shoal_mirror_lag_seconds{of_listener})", "{{listener}} {{topic}} {{partition}}"),
+                ),
                 unit="s",
             ),
             Panel(

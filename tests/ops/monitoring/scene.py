@@ -168,7 +168,7 @@ def _config(
     ]
     document = {
         "state-dir": str(work / "state"),
-        "admin": {"listen": f"127.0.0.1:{admin}"},
+        "admin": {"listen": f"127.0.0.1:{admin}", "topic-labels": True},
         "log": {"format": "json", "report-every": 1},
         "capture": {"directory": str(capture), "raw": {"apis": ["Produce"]}},
         "cluster": [

@@ -15,7 +15,7 @@ from shoal.protocol.shallow.wrap.eligible import Reason
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.admin.metrics.exposition import Exposition, family
 from shoal.proxy.admin.metrics.metric import Snapshot
-from shoal.proxy.admin.metrics.mirrors import MOST_PARTITIONS, furthest_behind
+from shoal.proxy.admin.metrics.mirrors import MOST_PARTITIONS, lags
 from shoal.proxy.admin.metrics.table import METRICS
 from shoal.proxy.admin.share import LoopShare
 from shoal.proxy.coalesce.counters import CoalesceStatistics
@@ -74,7 +74,7 @@ def snapshot(*listeners: ListenerStatistics) -> Snapshot:
         loop_lag=Histogram((0.001, 1.0)),
         share=LoopShare(),
         log_lines={"info": 3},
-        furthest_behind={one.name: furthest_behind(one) for one in listeners},
+        lags={one.name: lags(one, by_topic=True) for one in listeners},
     )
 
 
@@ -126,6 +126,16 @@ def test_pieces_are_small() -> None:
     assert most < 100
 
 
-def test_partitions_that_are_furthest_behind_are_kept() -> None:
-    found = furthest_behind(listener("source", mirrored(MOST_PARTITIONS + 500)))
-    assert [partition.partition for partition, _ in found] == list(range(MOST_PARTITIONS + 499, 499, -1))
+def test_partitions_that_are_furthest_behind_have_labels() -> None:
+    found = lags(listener("source", mirrored(MOST_PARTITIONS + 500)), by_topic=True)
+    assert [labels for labels, _ in found] == [
+        ("orders", str(number)) for number in range(MOST_PARTITIONS + 499, 499, -1)
+    ]
+
+
+def test_without_topics_the_lag_is_that_of_the_listener() -> None:
+    assert lags(listener("source", mirrored(5)), by_topic=False) == [
+        (("", ""), Lag(records=10, size=15.0, seconds=0.4))
+    ]
+    assert lags(listener("source", mirrored(0)), by_topic=False) == []
+    assert lags(listener("apps", CoalesceStatistics()), by_topic=False) == []

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from shoal.proxy.admin.metrics.metric import Metric, code, limited
+from shoal.proxy.admin.metrics.metric import Metric, code
 from shoal.proxy.admin.metrics.table import METRICS
 from shoal.proxy.statistics import CloseCause
 from tests.ops.reference import GUIDE, written
@@ -34,9 +34,3 @@ def test_the_guide_is_not_stale() -> None:
 
 def test_reasons_have_stable_codes() -> None:
     assert code(CloseCause.CLIENT_LOST) == "client_lost"
-
-
-def test_labels_that_clients_choose_are_limited() -> None:
-    counts: dict[tuple[str, ...], float] = {(f"topic-{number}",): float(number) for number in range(10)}
-    assert limited(counts, 3) == {("topic-9",): 9, ("topic-8",): 8, ("topic-7",): 7, ("other",): sum(range(7))}
-    assert limited(counts, 10) == counts

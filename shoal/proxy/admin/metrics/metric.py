@@ -10,18 +10,17 @@ if TYPE_CHECKING:
     from enum import Enum
 
     from shoal.protocol.shallow.monitor.partition import Lag
-    from shoal.protocol.wire.types import TopicPartition
     from shoal.proxy.admin.share import LoopShare
     from shoal.proxy.histogram import Histogram
     from shoal.proxy.lifecycle.state import ServerState
     from shoal.proxy.statistics import ListenerStatistics, PathStatistics, ServerStatistics
 
     Number = float | Histogram
-    PartitionLag = tuple[TopicPartition, Lag]
+    LabelledLag = tuple[tuple[str, str], Lag]  # topic and partition
     Values = Iterable[tuple[tuple[str, ...], Number]]
     Read = Callable[["Snapshot"], Values]
 
-__all__ = ["Metric", "Snapshot", "code", "limited", "of_path"]
+__all__ = ["Metric", "Snapshot", "code", "of_path"]
 
 S = TypeVar("S", bound="PathStatistics")
 
@@ -42,7 +41,7 @@ class Snapshot:
     loop_lag: Histogram
     share: LoopShare
     log_lines: Mapping[str, int]  # by level
-    furthest_behind: Mapping[str, Sequence[PartitionLag]]  # partitions of mirrors by listener
+    lags: Mapping[str, Sequence[LabelledLag]]  # by listener
 
     @property
     def listeners(self) -> tuple[ListenerStatistics, ...]:
@@ -71,13 +70,3 @@ def of_path(kind: type[S], snapshot: Snapshot) -> Iterator[tuple[str, S]]:
 def code(reason: Enum) -> str:
     """A label for a reason: stable, as in the log's JSON lines."""
     return reason.name.lower()
-
-
-def limited(counts: Mapping[tuple[str, ...], float], most: int) -> dict[tuple[str, ...], float]:
-    """The `most` largest; the others together have the label `other`. For labels that a client may choose."""
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    found = dict(ordered[:most])
-    for labels, count in ordered[most:]:
-        rest = ("other",) * len(labels)
-        found[rest] = found.get(rest, 0) + count
-    return found

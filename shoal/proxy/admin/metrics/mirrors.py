@@ -5,16 +5,18 @@ from __future__ import annotations
 from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
+from shoal.protocol.shallow.monitor.partition import Lag
 from shoal.proxy.admin.metrics.metric import Metric, code, of_path
 from shoal.proxy.shallow.monitor.statistics import MirrorStatistics
 
 if TYPE_CHECKING:
-    from shoal.protocol.shallow.monitor.partition import Lag
+    from collections.abc import Collection
+
     from shoal.protocol.wire.types import TopicPartition
-    from shoal.proxy.admin.metrics.metric import PartitionLag, Read, Snapshot, Values
+    from shoal.proxy.admin.metrics.metric import LabelledLag, Read, Snapshot, Values
     from shoal.proxy.statistics import ListenerStatistics
 
-__all__ = ["MIRRORS", "MOST_PARTITIONS", "furthest_behind"]
+__all__ = ["MIRRORS", "MOST_PARTITIONS", "lags"]
 
 MOST_PARTITIONS: Final = 1000
 """Partitions of a listener with series of their own: those that are furthest behind, so a maximum is right."""
@@ -22,10 +24,14 @@ MOST_PARTITIONS: Final = 1000
 _PARTITION = ("listener", "topic", "partition")
 
 
-def furthest_behind(listener: ListenerStatistics) -> list[PartitionLag]:
-    """At most `MOST_PARTITIONS`."""
+def lags(listener: ListenerStatistics, *, by_topic: bool) -> list[LabelledLag]:
+    """By topic: at most `MOST_PARTITIONS`. Else the whole listener's, without names."""
     found = next((one for one in listener.path if isinstance(one, MirrorStatistics)), None)
-    return [] if found is None else nlargest(MOST_PARTITIONS, found.worst().items(), key=_how_far)
+    partitions = {} if found is None else found.worst()
+    if by_topic:
+        worst = nlargest(MOST_PARTITIONS, partitions.items(), key=_how_far)
+        return [((topic, str(partition)), lag) for (topic, partition), lag in worst]
+    return [(("", ""), _whole(partitions.values()))] if partitions else []
 
 
 def _how_far(item: tuple[TopicPartition, Lag]) -> tuple[float, int, TopicPartition]:
@@ -33,11 +39,19 @@ def _how_far(item: tuple[TopicPartition, Lag]) -> tuple[float, int, TopicPartiti
     return lag.seconds, lag.records, partition
 
 
+def _whole(lags: Collection[Lag]) -> Lag:
+    return Lag(
+        records=sum(lag.records for lag in lags),
+        size=sum(lag.size for lag in lags),
+        seconds=max(lag.seconds for lag in lags),
+    )
+
+
 def _lag(field: str) -> Read:
     def read(snapshot: Snapshot) -> Values:
-        for name, partitions in snapshot.furthest_behind.items():
-            for (topic, partition), lag in partitions:
-                yield (name, topic, str(partition)), getattr(lag, field)
+        for name, found in snapshot.lags.items():
+            for labels, lag in found:
+                yield (name, *labels), getattr(lag, field)
 
     return read
 
@@ -54,7 +68,10 @@ def _gaps(snapshot: Snapshot) -> Values:
             yield (name, code(kind)), count
 
 
-_BOUND = f"Of a listener, the {MOST_PARTITIONS} partitions that are furthest behind; of several mirrors, the slowest."
+_BOUND = (
+    f"With admin.topic-labels, of the {MOST_PARTITIONS} partitions of a listener that are furthest behind; without, of "
+    "the listener, and topic and partition are empty. Of several mirrors, the slowest."
+)
 
 MIRRORS = (
     Metric(
@@ -74,7 +91,8 @@ MIRRORS = (
     Metric(
         name="shoal_mirror_lag_seconds",
         kind="gauge",
-        help="How long the oldest record that is not mirrored has been in the source's log, as far as Shoal has seen.",
+        help="How long the oldest record that is not mirrored has been in the source's log, as far as Shoal has seen: "
+        "without topics, the largest.",
         labels=_PARTITION,
         read=_lag("seconds"),
     ),

@@ -15,7 +15,7 @@ from shoal.proxy.admin.http import Response
 from shoal.proxy.admin.log_lines import LogLines
 from shoal.proxy.admin.metrics.exposition import Exposition
 from shoal.proxy.admin.metrics.metric import Snapshot
-from shoal.proxy.admin.metrics.mirrors import furthest_behind
+from shoal.proxy.admin.metrics.mirrors import lags
 from shoal.proxy.admin.share import Turn
 from shoal.proxy.config.identity import shoal_version
 
@@ -73,7 +73,7 @@ class MetricsPage:
         for cluster in server.clusters.values():
             for proof in cluster.proofs.proofs().values():
                 proofs[cluster.name, proof.result.value] = proofs.get((cluster.name, proof.result.value), 0) + 1
-        statistics = server.statistics()
+        statistics, by_topic = server.statistics(), server.settings.admin.topic_labels
         return Snapshot(
             server=statistics,
             version=self._version,
@@ -89,7 +89,7 @@ class MetricsPage:
             loop_lag=self._lag.histogram,
             share=self._share,
             log_lines=dict(self._lines.counts),
-            furthest_behind={listener.name: furthest_behind(listener) for listener in statistics.listeners},
+            lags={listener.name: lags(listener, by_topic=by_topic) for listener in statistics.listeners},
         )
 
 
