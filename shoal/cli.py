@@ -80,6 +80,11 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             parser="shoal.scenarios.jobs.arguments:parser",
             extra="spark",
         ),
+        "translate": Command(
+            what="translate offsets and consumer groups between source and target of a mirror",
+            function="shoal.proxy.cli.translate.command:main",
+            parser="shoal.proxy.cli.translate.command:parser",
+        ),
         "completion": Command(
             what="print a script that completes commands and flags, for bash, zsh or fish",
             function="shoal.completion:main",

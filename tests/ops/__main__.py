@@ -13,7 +13,7 @@ import trio
 
 from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
 from shoal.scenarios.progress import Progress
-from tests.ops import metrics, mirrors, reload, takeover
+from tests.ops import metrics, mirrors, reload, takeover, translate
 from tests.ops.monitoring import live
 from tests.ops.stage import Stage
 
@@ -29,6 +29,7 @@ SECTIONS: Mapping[str, Section] = {
     "gap": mirrors.gap,
     "reload": reload.run,
     "takeover": takeover.run,
+    "translate": translate.run,
 }
 
 

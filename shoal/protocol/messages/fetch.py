@@ -17,19 +17,26 @@ from typing import Final, NamedTuple
 
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.composer import compose
-from shoal.protocol.schema.headers import read_request_header, response_body, write_response_header
+from shoal.protocol.schema.headers import (
+    read_request_header,
+    response_body,
+    write_request_header,
+    write_response_header,
+)
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.splice import Edit, splice
 from shoal.protocol.wire.types import Buffer, PartitionRef, Topic, write_int32, write_uvarint
 
 __all__ = [
+    "OLDEST",
     "AbortedTransaction",
     "FetchPartition",
     "FetchRequest",
     "FetchResponse",
     "FetchedPartition",
     "encode_fetch_error",
+    "encode_fetch_request",
     "limit_fetch",
     "read_fetch_request",
     "read_fetch_response",
@@ -146,6 +153,14 @@ def encode_fetch_error(version: int, correlation_id: int, error_code: int) -> by
     body = compose(MESSAGES["FetchResponse"], version, {"ErrorCode": error_code})
     frame = write_response_header(ApiKey.FETCH, version, correlation_id) + body
     return write_int32(len(frame)) + frame
+
+
+def encode_fetch_request(client_id: str, topic: str, partition: int, offset: int, *, max_bytes: int) -> bytes:
+    """Shoal's own request frame, of version `OLDEST`: for all records, from this offset on, without waiting."""
+    asked = {"Partition": partition, "FetchOffset": offset, "PartitionMaxBytes": max_bytes}
+    values = {"ReplicaId": -1, "MaxBytes": max_bytes, "Topics": [{"Topic": topic, "Partitions": [asked]}]}
+    body = write_request_header(ApiKey.FETCH, OLDEST, 0, client_id) + compose(MESSAGES["FetchRequest"], OLDEST, values)
+    return write_int32(len(body)) + body
 
 
 def read_fetch_request(frame: Buffer, version: int) -> FetchRequest:

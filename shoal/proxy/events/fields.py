@@ -136,6 +136,7 @@ FIELDS: dict[str, Field] = {
     "users": Field(Kind.INT, "users"),
     "keys": Field(Kind.INT, "keys of the issuer in use"),
     "entries": Field(Kind.INT, "entries of the file"),
+    "ranges": Field(Kind.INT, "ranges of source offsets whose target offsets are known"),
     "slots": Field(Kind.INT, "value of producer-slots"),
     "frames": Field(Kind.INT, "frames written"),
     "lines": Field(Kind.INT, "lines"),

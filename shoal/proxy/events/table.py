@@ -516,6 +516,31 @@ _SHALLOW_EVENTS = (
         do=_STATE,
     ),
     _row(
+        "offsets-file-new",
+        _INFO,
+        has="listener file",
+        meaning="`shoal translate` knows what is appended from now on.",
+    ),
+    _row(
+        "offsets-file-loaded",
+        _INFO,
+        has="listener file ranges",
+        meaning="What Shoal appended before is known to `shoal translate`.",
+    ),
+    _row(
+        "offsets-file-discarded",
+        _WARNING,
+        has="listener file kept_as error",
+        meaning="`shoal translate` knows only what is appended from now on.",
+    ),
+    _row(
+        "offsets-file-not-written",
+        _ERROR,
+        has="listener file error",
+        meaning="`shoal translate` does not know what is appended. Shoal tries again every 30 s.",
+        do="Make room, or choose another `state-dir`.",
+    ),
+    _row(
         "mirror-gap-ahead",
         _WARNING,
         has="listener cluster mirror topic partition kind from_offset to_offset",

@@ -9,11 +9,13 @@ envelope per outer batch it is exact.
 Each success is recorded in the ledger at once.
 """
 
+from collections.abc import Iterator
 from functools import reduce
 
+from shoal.protocol.shallow.batch_row import BatchSlice
 from shoal.protocol.shallow.refused import SourceRange
 from shoal.protocol.shallow.unwrap.appended_log import Appended, Ledger, Refusal, recall
-from shoal.protocol.shallow.unwrap.findings import EnvelopeAppended, Outcome
+from shoal.protocol.shallow.unwrap.findings import EnvelopeAppended, OffsetsAppended, Outcome
 from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet
 from shoal.protocol.shallow.unwrap.plan import Plan
 from shoal.protocol.shallow.unwrap.remaining import BatchRange, Remaining
@@ -46,9 +48,11 @@ class AppendedItems:
         appended = self._appended[batch_range.item]
         return appended.records if appended.batches == batch_range.batch else 0
 
-    def add(self, record_set: OutgoingRecordSet, base_offset: int) -> list[EnvelopeAppended]:
-        """The broker appended this (base_offset -1: it states no offset)."""
-        found, ranges = list[EnvelopeAppended](), record_set.ranges
+    def add(
+        self, record_set: OutgoingRecordSet, base_offset: int, *, is_exact: bool = True
+    ) -> list[EnvelopeAppended | OffsetsAppended]:
+        """The broker appended this (base_offset -1: it states no offset; not `is_exact`: there, or further on)."""
+        found, ranges = list[EnvelopeAppended | OffsetsAppended](), record_set.ranges
         for following, batch_range in enumerate(ranges, 1):
             item, records = batch_range.item, batch_range.records
             before = self._appended[item]
@@ -57,12 +61,35 @@ class AppendedItems:
                 first=before.first if is_begun else base_offset,
                 last=base_offset + records - 1 if base_offset >= 0 else -1,
             )
-            base_offset += records if base_offset >= 0 else 0
+            if base_offset >= 0:
+                found += self._offsets(batch_range, base_offset) if is_exact else ()
+                base_offset += records
             if following == len(ranges) or ranges[following].item != item:
                 found += self._record(item)
         return found
 
-    def refuse(self, batch_range: BatchRange, error_code: int, message: str) -> list[EnvelopeAppended]:
+    def _offsets(self, batch_range: BatchRange, base_offset: int) -> Iterator[OffsetsAppended]:
+        """One for all batches, unless source offsets are missing between them; each batch is dense."""
+        item, at, first, _ = batch_range
+        key, batches = self._plan.items[item].key, self._plan.items[item].batches
+        if key is None:
+            return
+        source_first = _base_offset(batches, at) + first
+        if key.last_offset - key.first_offset + 1 == key.records:
+            yield OffsetsAppended(self._partition, key, source_first, base_offset, batch_range.records)
+            return
+        begun, taken = source_first, 0
+        for number, records in enumerate(batch_range.batches.records, at):
+            source = source_first if number == at else _base_offset(batches, number)
+            if source != begun + taken:
+                yield OffsetsAppended(self._partition, key, begun, base_offset, taken)
+                begun, base_offset, taken = source, base_offset + taken, 0
+            taken += records
+        yield OffsetsAppended(self._partition, key, begun, base_offset, taken)
+
+    def refuse(
+        self, batch_range: BatchRange, error_code: int, message: str
+    ) -> list[EnvelopeAppended | OffsetsAppended]:
         """The broker refuses this one batch, or part of one, permanently."""
         appended = self._behind(batch_range)
         refusal = appended.refusal or Refusal(error_code, (), 0)
@@ -83,7 +110,7 @@ class AppendedItems:
             return self._appended[item]._replace(batches=batch_range.batch, records=records)
         return self._appended[item]._replace(batches=last + 1, records=0)
 
-    def _record(self, index: int) -> list[EnvelopeAppended]:
+    def _record(self, index: int) -> list[EnvelopeAppended | OffsetsAppended]:
         item, appended = self._plan.items[index], self._appended[index]
         self._ledger.record(self._partition, item.identity, appended)
         if item.key is None or appended.batches < len(item.batches):
@@ -101,3 +128,10 @@ class AppendedItems:
             return Outcome(error_code=refusal.error_code, message=message, is_own=True)
         first = self._appended[0]
         return Outcome(error_code=0, base_offset=first.last if self._plan.items[0].key else first.first)
+
+
+def _base_offset(batches: BatchSlice, at: int) -> int:
+    """At the source, of a batch of an envelope."""
+    base = batches.source_of(at)
+    assert isinstance(base, int)
+    return base

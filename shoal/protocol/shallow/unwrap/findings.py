@@ -26,6 +26,7 @@ __all__ = [
     "EnvelopeAppended",
     "Finding",
     "GapIgnored",
+    "OffsetsAppended",
     "Outcome",
     "PartitionFailed",
     "ProducerIdStale",
@@ -99,6 +100,17 @@ class EnvelopeAppended:
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetsAppended:
+    """`records` of an envelope, without a hole at the source, have these offsets there and at the target."""
+
+    partition: TopicPartition
+    key: EnvelopeKey
+    source_first: int
+    target_first: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
 class BatchRefused:
     """The broker refuses a batch of an envelope permanently; `source` is its range in the source partition."""
 
@@ -140,6 +152,7 @@ Finding = (
     RecordSetAppended
     | PartitionFailed
     | EnvelopeAppended
+    | OffsetsAppended
     | BatchRefused
     | SetRefused
     | StampsRefused

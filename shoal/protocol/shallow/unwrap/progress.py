@@ -288,14 +288,17 @@ class PartitionProgress:
 
     def _append(self, record_set: OutgoingRecordSet, base_offset: int) -> None:
         self._primed = True
-        for passed in self._replay.take_passed():  # at this offset or later: an answer that is too low skips nothing
-            self._record(passed, self._sequence.end if self._sequence else -1)
+        end = self._sequence.end if self._sequence else -1
+        skipped = self._replay.take_passed()  # at `end` or later: an answer that is too low skips nothing
+        fills = end >= 0 and base_offset - end == sum(passed.records for passed in skipped)  # so it is at `end`
+        for passed in skipped:
+            self._record(passed, self._sequence.end if self._sequence else -1, is_exact=fills)
         self._record(record_set, base_offset)
         self._clear(record_set.batches)
         self._most = min(2 * self._most, MAX_IN_DOUBT)
 
-    def _record(self, record_set: OutgoingRecordSet, base_offset: int) -> None:
-        self._found += self._appended.add(record_set, base_offset)
+    def _record(self, record_set: OutgoingRecordSet, base_offset: int, *, is_exact: bool = True) -> None:
+        self._found += self._appended.add(record_set, base_offset, is_exact=is_exact)
         self._replay.answered(self._sequence)
         self._is_stamped_replay &= self._replay.unanswered > 0
         if self._sequence is not None:

@@ -108,8 +108,16 @@ class MirrorMonitor:
     # -- produce side ------------------------------------------------------------------------------------------------
 
     def appended(self, key: EnvelopeKey, target: str) -> None:
-        if key.cluster in (self._cluster.cluster_id, self._cluster.name):
+        if self.is_source(key.cluster):
             self.mirrors.appended(key, target, trio.current_time())
+
+    def is_source(self, cluster: str) -> bool:
+        """As the key of an envelope has it: the id, or the name while the id was unknown."""
+        return cluster in (self._cluster.cluster_id, self._cluster.name)
+
+    def source_of(self, cluster: str, topic: str) -> tuple[str, bytes | None]:
+        """-> the cluster's id, and the topic's."""
+        return self._cluster.cluster_id or cluster, self._cluster.topic_id(topic)
 
     def arrived(self, target: TopicPartition, records: int, crc: int) -> None:
         self.mirrors.arrived(target, records, crc, trio.current_time())
@@ -317,6 +325,13 @@ class MirrorMonitors:
         self._producers -= 1
         for monitor in self._all:
             monitor.producers -= 1
+
+    def source_of(self, cluster: str, topic: str) -> tuple[str, bytes | None]:
+        """Of an envelope: its source cluster, and the id of its topic if a wrapping listener knows it."""
+        for monitor in self._all:
+            if monitor.is_source(cluster):
+                return monitor.source_of(cluster, topic)
+        return cluster, None
 
     def appended(self, key: EnvelopeKey, target: str) -> None:
         for monitor in self._all:

@@ -83,7 +83,7 @@ class SourceEnds:
         wanted = sorted(set(topics))
         if trio.current_time() - self._asked_at < _METADATA_SECONDS:
             return None
-        frame = await self._exchange(None, encode_metadata_request(_METADATA_VERSION, 0, _CLIENT_ID, wanted))
+        frame = await self.exchange(None, encode_metadata_request(_METADATA_VERSION, 0, _CLIENT_ID, wanted))
         try:
             metadata, leaders = read_metadata_response(frame, _METADATA_VERSION), read_leaders(frame, _METADATA_VERSION)
         except RemoteProtocolError as error:
@@ -100,8 +100,8 @@ class SourceEnds:
         """The ends of those that have a leader and could be asked. Raises NoAnswer if none could."""
         by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
         for partition in partitions:
-            node_id = self._leaders.get(partition, -1)
-            if node_id in self._addresses:
+            node_id = self.leader(partition)
+            if node_id is not None:
                 by_leader[node_id].append(partition)
             else:
                 self._asked_at = float("-inf")
@@ -125,7 +125,7 @@ class SourceEnds:
         for timestamp in (LATEST, EARLIEST):
             request = encode_list_offsets(_CLIENT_ID, partitions, timestamp=timestamp, isolation_level=isolation_level)
             try:
-                listed = read_list_offsets(await self._exchange(node_id, request))
+                listed = read_list_offsets(await self.exchange(node_id, request))
             except RemoteProtocolError as error:
                 raise NoAnswer(str(error)) from error
             if any(one.error_code for one in listed):
@@ -134,12 +134,19 @@ class SourceEnds:
         latest, earliest = ends
         return {partition: Ends(earliest.get(partition, -1), end) for partition, end in latest.items() if end >= 0}
 
-    async def _exchange(self, node_id: int | None, request: bytes) -> bytes:
-        """Raises NoAnswer."""
+    def leader(self, partition: TopicPartition) -> int | None:
+        """None: it is unknown, or there is none now."""
+        node_id = self._leaders.get(partition, -1)
+        return node_id if node_id in self._addresses else None
+
+    async def exchange(self, node_id: int | None, request: bytes) -> bytes:
+        """With this broker; None: a bootstrap broker. Raises NoAnswer."""
         client = self._clients.get(node_id)
         if client is not None and client.is_lost:
             client.close()
         if client is None:
+            if node_id is not None and node_id not in self._addresses:
+                raise NoAnswer(f"the address of broker {node_id} is not known")
             addresses = self._cluster.bootstrap if node_id is None else (self._addresses[node_id],)
             upstream = self._cluster.upstream_with(self._credentials)
             client = self._clients[node_id] = BrokerClient(lambda: upstream.connect(addresses), self._cluster.limits)

@@ -10,6 +10,7 @@ from shoal.protocol.shallow.unwrap.findings import (
     BatchRefused,
     EnvelopeAppended,
     GapIgnored,
+    OffsetsAppended,
     PartitionFailed,
     ProducerIdStale,
     RecordSetAppended,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from shoal.proxy.shallow.unwrap.answer import MirrorRequest
     from shoal.proxy.shallow.unwrap.producer_ids import ProducerIds
     from shoal.proxy.shallow.unwrap.reconciliation import Reconciliation
+    from shoal.proxy.shallow.unwrap.translation import Translation
 
 __all__ = ["Fold", "TargetKnowledge"]
 
@@ -57,6 +59,7 @@ class TargetKnowledge:
     refused: RefusedRanges
     reconciliation: Reconciliation
     monitors: MirrorMonitors
+    translation: Translation
     sets_lost: Counter[int | None]
 
 
@@ -108,6 +111,8 @@ class Fold:
             case EnvelopeAppended():
                 target.monitors.appended(finding.key, finding.partition.topic)
                 self._note(finding.partition, target.reconciliation.appended(finding))
+            case OffsetsAppended():
+                target.translation.appended(finding)
             case BatchRefused(_, source):  # the mirror gets plain records when it reads this batch again
                 target.refused.add(source)
             case SetRefused(partition, reason):
@@ -165,7 +170,8 @@ class Fold:
             log.warning("ended-in-doubt", extra=event(text, listener=name, partitions=len(unstamped)))
 
     def close(self) -> None:
-        """Log mismatches, however the exchange ended."""
+        """Log mismatches and store offsets, however the exchange ended."""
+        self._target.translation.flush()
         self._target.reconciliation.log(self._connection.cluster, self._discrepancies)
 
     # -- the answer ------------------------------------------------------------------------------------------------

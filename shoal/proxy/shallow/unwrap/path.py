@@ -50,9 +50,11 @@ from shoal.proxy.shallow.unwrap.fold import Fold, TargetKnowledge
 from shoal.proxy.shallow.unwrap.partition_locks import PartitionLocks
 from shoal.proxy.shallow.unwrap.producer_ids import WATCHED_VERSIONS, ProducerIds
 from shoal.proxy.shallow.unwrap.reconciliation import Reconciliation
+from shoal.proxy.shallow.unwrap.translation import Translation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from shoal.protocol.messages.produce import ProducePartition
     from shoal.protocol.schema.headers import RequestHeader
@@ -107,15 +109,20 @@ class UnwrapPath:
         self.deliveries = AppendedLog()
         self.ids = ProducerIds(settings.name, clock=clock)
         self.refused = interlocks.refused
+        self._translation = Translation(
+            settings.name, monitors, _beside(settings.producers_file, ".offsets"), listener.state_failed
+        )
         self.target = TargetKnowledge(
             tally=self.tally,
             ids=self.ids,
             refused=self.refused,
             reconciliation=Reconciliation(self.tally),
             monitors=monitors,
+            translation=self._translation,
             sets_lost=Counter(),
         )
         self._name = settings.name
+        self._listener = listener
         self._ended = ended
         self._cluster = listener.cluster
         self._state_failed = listener.state_failed
@@ -148,6 +155,7 @@ class UnwrapPath:
             load_deliveries(self._kept.with_suffix(".deliveries"), self.deliveries, failed=self._state_failed)
             for doubt in load_doubt(self._kept.with_suffix(".doubt"), failed=self._state_failed):
                 self.ids.restore(*doubt)
+        self._translation.begin()
         self._has_begun = True
         self._cluster.when_made_anew.append(self._forget)
         self._cluster.when_identified.append(self._identified)
@@ -165,7 +173,8 @@ class UnwrapPath:
         self.monitors.producer_closed()
 
     def tick(self, now: float) -> None:
-        pass
+        if self._has_begun:
+            self._translation.tick(self._listener, now)
 
     def use(self, settings: ListenerSettings) -> None:
         pass
@@ -180,6 +189,7 @@ class UnwrapPath:
         slots = self._producers.statistics()
         return {
             "takes_sets": {str(node): takes for node, takes in sorted(self._takes_sets.items())},
+            "translation": self._translation.statistics(),
             "producer_slots": {"known": slots.known, "forgotten": slots.forgotten, "refused": slots.refused},
         }
 
@@ -187,6 +197,7 @@ class UnwrapPath:
         if self._kept is not None and self._has_begun:
             save_deliveries(self._kept.with_suffix(".deliveries"), self.deliveries, failed=self._state_failed)
             save_doubt(self._kept.with_suffix(".doubt"), self.ids.in_doubt(), failed=self._state_failed)
+            self._translation.end()
         self._file.close()
         for called, ours in (
             (self._cluster.when_made_anew, self._forget),
@@ -203,6 +214,7 @@ class UnwrapPath:
     def _identified(self, cluster: str) -> None:
         """The cluster is known now. Knowledge about mirrors that is of another cluster is dropped."""
         self._leads_to = {connection: known or cluster for connection, known in self._leads_to.items()}
+        self._translation.identified(cluster)
         if self._file.of(cluster):
             self._producers = self._mirror_producers()
             self.deliveries = AppendedLog()
@@ -212,6 +224,7 @@ class UnwrapPath:
         self.deliveries.forget(topic)
         self.ids.forget_topic(topic)
         self.target.reconciliation.forget(topic)
+        self._translation.forget_target(topic)
 
     # -- one request, from top to bottom -----------------------------------------------------------------------------
 
@@ -423,3 +436,7 @@ class UnwrapPath:
                 if codec is not None and isinstance(plan, BatchHeader):
                     compressed = compress_plain(plan, frame, start, end, codec)
                 yield partition, compressed or [memoryview(frame)[start:end]]
+
+
+def _beside(file: Path | None, suffix: str) -> Path | None:
+    return None if file is None else file.with_suffix(suffix)

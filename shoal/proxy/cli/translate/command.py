@@ -1,0 +1,274 @@
+"""The command: its flags, which clusters are asked, and what it prints."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from shoal.command_line import JSON_FLAG, Parser, did_you_mean, listed, say, typed, whole
+from shoal.protocol.wire.types import TopicPartition
+from shoal.proxy.cli.exit_codes import MUST_CHANGE, OK
+from shoal.proxy.cli.flags.mirror import default_state_dir
+from shoal.proxy.cli.translate.output import Translated, Unknown, line, reset_line, unknown_line
+from shoal.proxy.cli.translate.read import Cannot, ClusterReader
+from shoal.proxy.cli.translate.state import load_pairs
+from shoal.proxy.cli.translate.translator import Translator
+from shoal.proxy.config.parse import parse_addresses
+from shoal.proxy.config.settings import ClusterSettings, Limits, Mode
+from shoal.proxy.config.toml import load_config
+from shoal.proxy.errors import OperatorError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from shoal.proxy.cli.translate.state import Pair
+    from shoal.proxy.config.settings import Address, Settings
+
+__all__ = ["main", "parser"]
+
+_END = """\
+Shoal keeps which target offsets it gave to which source offsets (state-dir).
+So the answer for a record that went through in an envelope is exact, whatever
+retries, restarts and compaction lay in between. A record that the mirror
+copied raw (until it is proven, the first batch after its start, batches with
+holes) is looked up at both clusters: with -c, or with both bootstrap flags.
+Otherwise it has bounds; to continue at the lower one misses nothing.
+
+A group that goes on at another cluster:
+  shoal translate -c shoal.toml --group billing --reset-file billing.csv
+  kafka-consumer-groups.sh --bootstrap-server TARGET --group billing \\
+      --reset-offsets --from-file billing.csv --execute
+
+more examples:
+  shoal translate -c shoal.toml orders-0 1200 1300
+  shoal translate --state-dir /var/lib/shoal A.orders-0 1187 --to-source
+  shoal translate orders-0 1200 --json | jq .offsets[0].translated
+
+exit codes: 0 all offsets are exact, 1 an offset has bounds, or is not known,
+            2 wrong arguments or no broker reachable, 3 error in Shoal itself
+"""
+
+
+def parser() -> Parser:
+    translate = Parser(
+        prog="shoal translate",
+        description="The offset of a record at the other side of a mirror.",
+        epilog=_END,
+    )
+    translate.add_argument("partition", nargs="?", metavar="TOPIC-PARTITION", help="of the source (see --to-source)")
+    translate.add_argument("offsets", nargs="*", type=whole(0), metavar="OFFSET", help="offsets of this partition")
+    translate.add_argument("--group", metavar="GROUP", help="the committed offsets of this consumer group instead")
+    what = "translate from the target to the source (to fail back)"
+    translate.add_argument("--to-source", action="store_true", help=what)
+    what = "with --group: write what kafka-consumer-groups.sh --reset-offsets --from-file takes"
+    translate.add_argument("--reset-file", type=Path, metavar="FILE", help=what)
+    translate.add_argument(JSON_FLAG, action="store_true", help="print one JSON object")
+    where = translate.add_argument_group("where")
+    which = where.add_mutually_exclusive_group()
+    what = "the configuration of the Shoal that runs the mirror: its state-dir, its clusters with TLS and SASL"
+    which.add_argument("-c", "--config", type=Path, metavar="shoal.toml", help=what)
+    what = "its state directory (default: that of shoal mirror)"
+    which.add_argument("--state-dir", type=Path, metavar="DIR", help=what)
+    for side in ("source", "target"):
+        what = f"brokers of the {side} cluster, without TLS and SASL (with them: -c)"
+        where.add_argument(f"--{side}-bootstrap", type=typed(parse_addresses), metavar="HOST:PORT[,..]", help=what)
+    what = "with -c: ask no broker, unless it is for a group"
+    where.add_argument("--offline", action="store_true", help=what)
+    return translate
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Raises OperatorError."""
+    flags = parser().parse_args(arguments)
+    _check(flags)
+    settings = None if flags.config is None else load_config(flags.config)
+    pairs = load_pairs(_directory(flags, settings))
+    found, unknown = trio.run(partial(_translated, flags, settings, pairs))
+    if flags.reset_file is not None:
+        _write(flags.reset_file, found)
+    _print(flags, found, unknown)
+    return MUST_CHANGE if unknown or not all(one.answer.why.is_exact for one in found) else OK
+
+
+def _check(flags: argparse.Namespace) -> None:
+    if flags.group is None and not flags.offsets:
+        what = "give TOPIC-PARTITION and at least one OFFSET, or --group (see shoal translate --help)"
+        raise OperatorError.of("shoal translate", what)
+    if flags.group is not None and flags.partition is not None:
+        raise OperatorError.of("--group", f"translates all partitions of the group: leave out {flags.partition}")
+    if flags.reset_file is not None and flags.group is None:
+        raise OperatorError.of("--reset-file", "needs --group")
+    if flags.config is not None and (flags.source_bootstrap or flags.target_bootstrap):
+        side = "source" if flags.source_bootstrap else "target"
+        raise OperatorError.of(f"--{side}-bootstrap", "is given together with -c: the file has the brokers' addresses")
+
+
+def _directory(flags: argparse.Namespace, settings: Settings | None) -> Path:
+    if settings is None:
+        directory: Path = flags.state_dir or default_state_dir()
+        return directory
+    if settings.state_dir is None:
+        raise OperatorError.of(str(flags.config), "has no state-dir: without it, Shoal keeps no offsets")
+    return settings.state_dir
+
+
+# -- clusters ----------------------------------------------------------------------------------------------------------
+
+
+class _Readers(NamedTuple):
+    """`sources`: by cluster id. `targets`: by listener."""
+
+    sources: dict[str, ClusterReader]
+    targets: dict[str, ClusterReader]
+
+
+def _clusters(
+    flags: argparse.Namespace, settings: Settings | None, pairs: Sequence[Pair]
+) -> tuple[list[ClusterSettings], dict[str, ClusterSettings], Limits]:
+    """-> those that may be a source; the target of each listener."""
+    if settings is None:
+        sources, targets = (
+            [_cluster(side, addresses)] if (addresses := getattr(flags, f"{side}_bootstrap")) else []
+            for side in ("source", "target")
+        )
+        return sources, {pair.listener: targets[0] for pair in pairs if targets}, Limits()
+    by_name = {cluster.name: cluster for cluster in settings.clusters}
+    wrapping = dict.fromkeys(one.cluster for one in settings.listeners if one.mode is Mode.WRAP)
+    unwrapping = {one.name: by_name[one.cluster] for one in settings.listeners if one.mode is Mode.UNWRAP}
+    return [by_name[name] for name in wrapping], unwrapping, settings.limits
+
+
+def _cluster(side: str, addresses: Sequence[Address]) -> ClusterSettings:
+    return ClusterSettings(name=side, bootstrap=tuple(addresses))
+
+
+async def _translated(
+    flags: argparse.Namespace, settings: Settings | None, pairs: Sequence[Pair]
+) -> tuple[list[Translated], list[Unknown]]:
+    """Raises OperatorError."""
+    with ExitStack() as stack:
+        sources, targets, limits = _clusters(flags, settings, pairs)
+        may_read = not flags.offline and (settings is not None or bool(sources and targets))
+        hint = "no broker may be asked (--offline)" if flags.offline else _hint(settings)
+        readers = _Readers({}, {})
+        made = {
+            cluster.name: stack.enter_context(closing(ClusterReader(cluster, limits)))
+            for cluster in {cluster.name: cluster for cluster in (*sources, *targets.values())}.values()
+        }
+        if may_read:
+            hint = await _identify(pairs, [made[one.name] for one in sources], _named(targets, made), readers) or hint
+        translator = Translator(
+            pairs, sources=readers.sources, targets=readers.targets, to_source=flags.to_source, why_not=hint
+        )
+        if flags.group is not None:
+            asked = list(_named(targets, made).values()) if flags.to_source else [made[one.name] for one in sources]
+            committed = await _committed(flags, asked, settings)
+        else:
+            partition = _partition(flags.partition, translator.partitions())
+            committed = [(partition, offset) for offset in flags.offsets]
+        return await _all(translator, committed)
+
+
+def _named(targets: dict[str, ClusterSettings], made: dict[str, ClusterReader]) -> dict[str, ClusterReader]:
+    return {listener: made[cluster.name] for listener, cluster in targets.items()}
+
+
+def _hint(settings: Settings | None) -> str | None:
+    return None if settings is not None else "give --source-bootstrap and --target-bootstrap, or -c, to look it up"
+
+
+async def _identify(
+    pairs: Sequence[Pair], sources: Sequence[ClusterReader], targets: dict[str, ClusterReader], readers: _Readers
+) -> str | None:
+    """Which cluster is which -> why one cannot be asked. A wrong cluster is never read."""
+    why = None
+    for source in sources:
+        try:
+            readers.sources[await source.cluster_id() or source.name] = source
+        except Cannot as error:
+            why = str(error)
+    for listener, wanted in {pair.listener: pair.target_cluster for pair in pairs}.items():
+        if (target := targets.get(listener)) is None:
+            continue
+        try:
+            found = await target.cluster_id()
+            if wanted in (None, found):
+                readers.targets[listener] = target
+            else:
+                why = f"cluster {target.name!r} has the id {found}, and the offsets are of {wanted}"
+        except Cannot as error:
+            why = str(error)
+    return why
+
+
+async def _committed(
+    flags: argparse.Namespace, readers: Sequence[ClusterReader], settings: Settings | None
+) -> list[tuple[TopicPartition, int]]:
+    side = "target" if flags.to_source else "source"
+    if not readers:
+        what = f"needs the brokers of the {side}: give --{side}-bootstrap, or -c shoal.toml"
+        raise OperatorError.of("--group", what if settings is None else f"{flags.config} has no {side} of a mirror")
+    found: dict[TopicPartition, int] = {}
+    for reader in readers:
+        try:
+            found |= await reader.committed(flags.group)
+        except Cannot as error:
+            raise OperatorError.of("--group", str(error)) from None
+    if not found:
+        what = f"{flags.group} has committed nothing at cluster {listed([reader.name for reader in readers])}"
+        raise OperatorError.of("--group", f"{what}: look at kafka-consumer-groups.sh --list")
+    return sorted(found.items())
+
+
+def _partition(text: str, known: Sequence[TopicPartition]) -> TopicPartition:
+    topic, dash, number = text.rpartition("-")
+    if not dash or not topic or not number.isdecimal():
+        raise OperatorError.of(text, "is not TOPIC-PARTITION, as in orders-0")
+    partition = TopicPartition(topic, int(number))
+    if partition not in known:
+        names = sorted(f"{one.topic}-{one.partition}" for one in known)
+        more = f", and {len(names) - 10} more" if len(names) > 10 else ""
+        have = f"{did_you_mean(text, names)}known: {listed(names[:10])}{more}" if names else "nothing is known yet"
+        what = f"Shoal has appended nothing of this partition in this direction; {have}"
+        raise OperatorError.of(text, what)
+    return partition
+
+
+async def _all(
+    translator: Translator, asked: Sequence[tuple[TopicPartition, int]]
+) -> tuple[list[Translated], list[Unknown]]:
+    found, unknown = list[Translated](), list[Unknown]()
+    for partition, offset in asked:
+        answers = await translator.translate(partition, offset)
+        found += answers
+        if not answers:
+            unknown.append(Unknown(partition, offset))
+    return found, unknown
+
+
+# -- output ------------------------------------------------------------------------------------------------------------
+
+
+def _write(file: Path, found: Sequence[Translated]) -> None:
+    try:
+        file.write_text("".join(map(reset_line, found)))
+    except OSError as error:
+        raise OperatorError.of("--reset-file", f"{file} cannot be written: {error.strerror or error}") from None
+
+
+def _print(flags: argparse.Namespace, found: Sequence[Translated], unknown: Sequence[Unknown]) -> None:
+    if flags.json:
+        left = [{"topic": topic, "partition": number, "offset": asked} for (topic, number), asked in unknown]
+        document = {"group": flags.group, "offsets": [one.values() for one in found], "unknown": left}
+        say(json.dumps(document))
+        return
+    for one in found:
+        say(line(one))
+    for missing in unknown:
+        say(unknown_line(missing))

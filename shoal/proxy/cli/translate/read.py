@@ -1,0 +1,146 @@
+"""Reads records and committed offsets of a cluster, with Shoal's own credentials for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from shoal.protocol.messages.fetch import OLDEST, encode_fetch_request, read_fetch_response
+from shoal.protocol.messages.group_offsets import (
+    encode_find_coordinator,
+    encode_offset_fetch,
+    read_coordinator,
+    read_offset_fetch,
+)
+from shoal.protocol.records.batch import open_batch
+from shoal.protocol.records.recordset import split
+from shoal.protocol.shallow.translate.align import Seen, mark
+from shoal.protocol.wire.error_codes import ErrorCode, error_name
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import TopicPartition
+from shoal.proxy.cluster.cluster import Cluster, NotLearned
+from shoal.proxy.shallow.monitor.source_ends import NoAnswer, SourceEnds
+
+if TYPE_CHECKING:
+    from shoal.proxy.config.settings import ClusterSettings, Limits
+
+__all__ = ["MAX_RECORDS", "Cannot", "ClusterReader", "Window"]
+
+MAX_RECORDS = 200_000
+"""Of one gap, on each side: 25 MB, and about 2 s. What a mirror copies raw before it is proven is far less."""
+_FETCH_BYTES = 1024 * 1024
+_MAX_BATCH_BYTES = 64 * 1024 * 1024  # decompressed
+_CLIENT_ID = "shoal-translate"
+_TRIES, _PAUSE = 20, 0.5  # while a coordinator is being elected
+_NOT_YET = frozenset(
+    {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
+)
+
+
+class Cannot(Exception):
+    """The message says why."""
+
+
+class Window(NamedTuple):
+    """All records from `first` up to `end`; `first` is not below the first offset of the log."""
+
+    first: int
+    end: int
+    records: list[Seen]
+
+
+class ClusterReader:
+    """Close it. Raises OperatorError."""
+
+    def __init__(self, settings: ClusterSettings, limits: Limits) -> None:
+        self.name = settings.name
+        self._cluster = Cluster(settings, limits)
+        self._brokers = SourceEnds(self._cluster)
+
+    def close(self) -> None:
+        self._brokers.close()
+
+    async def cluster_id(self) -> str | None:
+        """Raises Cannot."""
+        if self._cluster.cluster_id is None:
+            try:
+                await self._cluster.ask_metadata()
+            except NotLearned as error:
+                raise self._cannot(error) from error
+        return self._cluster.cluster_id
+
+    async def read(self, partition: TopicPartition, first: int, end: int | None) -> Window:
+        """`end` None: what the log has now. Raises Cannot."""
+        try:
+            await self._learn(partition.topic)
+            ends = await self._brokers.ask([partition], read_committed=False)
+            if partition not in ends:
+                raise Cannot(f"cluster {self.name!r} has no leader for {partition.topic}-{partition.partition}")
+            start, log_end = ends[partition]
+            first, end = max(first, start), log_end if end is None else min(end, log_end)
+            return Window(first, end, await self._records(partition, first, end))
+        except (NoAnswer, RemoteProtocolError) as error:
+            raise self._cannot(error) from error
+
+    async def _learn(self, topic: str) -> None:
+        self._brokers.ask_again()
+        missing = await self._brokers.learn([topic])
+        if missing:
+            raise Cannot(f"cluster {self.name!r} has no topic {topic}")
+
+    async def _records(self, partition: TopicPartition, at: int, end: int) -> list[Seen]:
+        found, node_id = list[Seen](), self._brokers.leader(partition)
+        name = f"{partition.topic}-{partition.partition}"
+        while at < end:
+            request = encode_fetch_request(_CLIENT_ID, *partition, at, max_bytes=_FETCH_BYTES)
+            frame = await self._brokers.exchange(node_id, request)
+            (answer,) = read_fetch_response(frame, OLDEST).partitions
+            if answer.error_code:
+                raise Cannot(f"cluster {self.name!r} answers {error_name(answer.error_code)} for {name}")
+            following = at
+            for batch in split(frame, answer.start, answer.end).spans:
+                if batch.magic < 2:
+                    raise Cannot(f"{name} has records of an old format")
+                header, records = open_batch(frame, batch.start, batch.end, limit=_MAX_BATCH_BYTES)
+                following = max(following, header.last_offset + 1)
+                if header.is_control:
+                    continue
+                for record in records:
+                    offset = header.base_offset + record.offset_delta
+                    if at <= offset < end:
+                        found.append(Seen(offset, mark(header.timestamp(record), record)))
+            if len(found) > MAX_RECORDS:
+                raise Cannot(f"more than {MAX_RECORDS:,} records of {name} would have to be read")
+            if following == at:
+                break
+            at = following
+        return found
+
+    async def committed(self, group: str) -> dict[TopicPartition, int]:
+        """The group's offsets. Raises Cannot."""
+        try:
+            for _ in range(_TRIES):
+                error_code, offsets = await self._ask_group(group)
+                if error_code not in _NOT_YET:
+                    break
+                await trio.sleep(_PAUSE)
+        except (NoAnswer, RemoteProtocolError) as error:
+            raise self._cannot(error) from error
+        if error_code:
+            raise Cannot(f"cluster {self.name!r} answers {error_name(error_code)} for group {group}")
+        return offsets
+
+    async def _ask_group(self, group: str) -> tuple[int, dict[TopicPartition, int]]:
+        self._brokers.ask_again()
+        await self._brokers.learn([])  # the addresses of all brokers
+        found = read_coordinator(await self._brokers.exchange(None, encode_find_coordinator(_CLIENT_ID, group)))
+        if found.error_code:
+            return found.error_code, {}
+        frame = await self._brokers.exchange(found.node_id, encode_offset_fetch(_CLIENT_ID, group))
+        error_code, offsets = read_offset_fetch(frame)
+        error_code = error_code or next((one.error_code for one in offsets if one.error_code), 0)
+        return error_code, {TopicPartition(one.topic, one.partition): one.offset for one in offsets if one.offset >= 0}
+
+    def _cannot(self, error: Exception) -> Cannot:
+        return Cannot(f"cluster {self.name!r}: {error}")

@@ -1,0 +1,106 @@
+"""Answers from the ranges, made exact by reading the records of a gap where both clusters can be asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.protocol.shallow.translate.align import copy_of, source_of
+from shoal.protocol.shallow.translate.question import Answer, Why
+from shoal.proxy.cli.translate.output import Translated
+from shoal.proxy.cli.translate.read import Cannot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from shoal.protocol.shallow.translate.question import Gap
+    from shoal.protocol.wire.types import TopicPartition
+    from shoal.proxy.cli.translate.read import ClusterReader, Window
+    from shoal.proxy.cli.translate.state import Pair
+
+__all__ = ["Translator"]
+
+_Windows = tuple["Window", "Window"]  # source, target
+
+
+class Translator:
+    """`sources`: by cluster id. `targets`: by listener. Without them, nothing is read."""
+
+    def __init__(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        sources: Mapping[str, ClusterReader],
+        targets: Mapping[str, ClusterReader],
+        to_source: bool,
+        why_not: str | None = None,
+    ) -> None:
+        self._pairs = pairs
+        self._sources = sources
+        self._targets = targets
+        self._to_source = to_source
+        self._why_not = why_not
+        self._windows: dict[tuple[str, TopicPartition, Gap], _Windows | Cannot] = {}
+
+    def partitions(self) -> list[TopicPartition]:
+        """Those that can be translated."""
+        return list(dict.fromkeys(self._side(pair)[0] for pair in self._pairs))
+
+    def _side(self, pair: Pair) -> tuple[TopicPartition, TopicPartition]:
+        """-> the partition that is asked about, and the one of the answer."""
+        ours = pair.source_partition, pair.target
+        return (ours[1], ours[0]) if self._to_source else ours
+
+    async def translate(self, partition: TopicPartition, offset: int) -> list[Translated]:
+        """One answer for each pair that has this partition; none if it is unknown."""
+        return [await self._of_pair(pair, offset) for pair in self._pairs if self._side(pair)[0] == partition]
+
+    async def _of_pair(self, pair: Pair, offset: int) -> Translated:
+        answer = pair.known.to_source(offset) if self._to_source else pair.known.to_target(offset)
+        why_not = None
+        if not answer.why.is_exact:
+            try:
+                read = await self._read(pair, offset) if answer.why is not Why.AGAIN else None
+                answer = answer if read is None else Answer.exact(Why.READ, read)
+            except Cannot as error:
+                why_not = str(error)
+        asked, other = self._side(pair)
+        return Translated(
+            listener=pair.listener,
+            cluster=pair.source.cluster,
+            partition=asked,
+            asked=offset,
+            other=other,
+            answer=answer,
+            why_not=why_not,
+        )
+
+    async def _read(self, pair: Pair, offset: int) -> int | None:
+        """Raises Cannot."""
+        gap = pair.known.source_gap(offset) if self._to_source else pair.known.target_gap(offset)
+        source, target = await self._gap(pair, gap)
+        if self._to_source:
+            return source_of(offset, source.records, target.records, gap)
+        if offset < source.first:
+            return None  # deleted at the source; the target may have it
+        return copy_of(offset, source.records, target.records, target.end)
+
+    async def _gap(self, pair: Pair, gap: Gap) -> _Windows:
+        """The target first: see align.py. Raises Cannot."""
+        key = pair.listener, pair.target, gap
+        if key not in self._windows:
+            try:
+                self._windows[key] = await self._read_gap(pair, gap)
+            except Cannot as error:
+                self._windows[key] = error
+        found = self._windows[key]
+        if isinstance(found, Cannot):
+            raise found
+        return found
+
+    async def _read_gap(self, pair: Pair, gap: Gap) -> _Windows:
+        source, target = self._sources.get(pair.source.cluster), self._targets.get(pair.listener)
+        if source is None or target is None:
+            raise Cannot(self._why_not or f"the brokers of cluster {pair.source.cluster} are not known")
+        theirs = await target.read(pair.target, gap.target_first, gap.target_end)
+        ours = await source.read(pair.source_partition, gap.source_first, gap.source_end)
+        return ours, theirs
