@@ -1,7 +1,7 @@
 """Finds a copy by the records themselves: those of a gap at the source, and those of the same gap at the target.
 
 A record is recognised by its timestamp, key, value and headers. It is found if it is the only one of its kind at the
-source; the target may have it twice, and then the last one counts. If records of one kind are not told apart, both
+source; the target may have it twice, and then the last one counts. If equal records cannot be distinguished, both
 sides must be equal, record by record. Otherwise nothing is found: nothing is guessed.
 
 Records that only the source has (compaction removed them at the target, a transaction was aborted, the mirror is not

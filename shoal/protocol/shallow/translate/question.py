@@ -119,7 +119,7 @@ class Known:
         self._least = list(accumulate(reversed([piece.other for piece in self._by_source]), min))[::-1]
 
     def to_target(self, offset: int) -> Answer:
-        """Of a source offset."""
+        """The target offset of a source offset."""
         around = _around(self._by_source, offset)
         appended = around.appended(offset)
         if appended is not None:
@@ -134,7 +134,7 @@ class Known:
         return answer
 
     def to_source(self, offset: int) -> Answer:
-        """Of a target offset."""
+        """The source offset of a target offset."""
         around = _around(self._by_target, offset)
         appended = around.appended(offset)
         if appended is not None:

@@ -327,7 +327,7 @@ class MirrorMonitors:
             monitor.producers -= 1
 
     def source_of(self, cluster: str, topic: str) -> tuple[str, bytes | None]:
-        """Of an envelope: its source cluster, and the id of its topic if a wrapping listener knows it."""
+        """The id of an envelope's source cluster, and that of its topic if a wrapping listener knows it."""
         for monitor in self._all:
             if monitor.is_source(cluster):
                 return monitor.source_of(cluster, topic)

@@ -1,7 +1,7 @@
 """Translated offsets, compared with what is at these offsets: every record of source and target is read.
 
 An offset is right if the record there is a copy of the one that was asked for, and every later record of the source has
-a copy behind it. Records are told apart by key and value, so they must be unique.
+a copy behind it. Records are recognised by key and value, so they must be unique.
 """
 
 from __future__ import annotations

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from shoal.protocol.shallow.translate.align import Seen, copy_of, source_of
+from shoal.protocol.shallow.translate.question import Gap
+
+GAP = Gap(10, 20, 100, 110)
+OPEN = Gap(10, None, 100, None)
+
+
+def seen(first: int, marks: str) -> list[Seen]:
+    """A record for each letter; "." is an offset without one."""
+    return [Seen(first + at, letter.encode()) for at, letter in enumerate(marks) if letter != "."]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "offset", "found"),
+    [
+        ("abcd", "abcd", 12, 102),
+        ("ab.d", "abd", 12, 102),  # a hole at the source
+        ("abcd", "abd", 12, 102),  # the target's topic was compacted
+        ("abcd", "abcabcd", 11, 104),  # copied twice
+        ("abcd", "ab", 12, 110),  # not there yet
+        ("abcd", "abcd", 14, 110),  # behind the last one
+        ("abcb", "abcb", 11, 101),  # equal records, and both sides are equal
+        ("abcb", "xabcb", 11, None),  # equal records
+        ("", "", 15, 110),
+    ],
+)
+def test_the_copy_of_a_record(source: str, target: str, offset: int, found: int | None) -> None:
+    assert copy_of(offset, seen(10, source), seen(100, target), 110) == found
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "offset", "gap", "found"),
+    [
+        ("abcd", "abcd", 102, GAP, 12),
+        ("abcd", "ab.cd", 102, GAP, 12),  # a marker of a transaction
+        ("abcd", "abcabcd", 104, GAP, 11),
+        ("abcd", "abxd", 102, GAP, None),  # another producer's
+        ("abcb", "abcb", 103, GAP, 13),
+        ("abcb", "abcbb", 103, GAP, None),
+        ("abcd", "ab", 105, GAP, 20),
+        ("abcd", "ab", 105, OPEN, 12),
+        ("", "", 100, OPEN, 10),
+    ],
+)
+def test_the_original_of_a_copy(source: str, target: str, offset: int, gap: Gap, found: int | None) -> None:
+    assert source_of(offset, seen(10, source), seen(100, target), gap) == found
