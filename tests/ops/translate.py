@@ -20,7 +20,7 @@ from tests.brokers.mirror.test_copies import EAGER_CLEANER, NO_CONFIGS, compact
 from tests.brokers.mirror.test_faults import cut
 from tests.conftest import Aliases
 from tests.support.kafka.clusters import Pair
-from tests.support.kafka.relay import relay
+from tests.support.kafka.relay import RELAY_HOST, relay
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ _OFFSETS = {"orders": 700, "compacted": 300}
 
 @asynccontextmanager
 async def _pair(stage: Stage) -> AsyncIterator[Pair]:
-    spec = ClusterSpec(version=stage.kafka)
+    spec = ClusterSpec(version=stage.kafka, proxied_as=RELAY_HOST)
     async with (
         running_cluster(stage.work / "source", spec) as source,
         running_cluster(stage.work / "target", spec) as target,
@@ -51,13 +51,14 @@ async def run(stage: Stage) -> dict[str, object]:
         await compact(pair, "compacted")
         port = pair.target.nodes[1].settings.ports.proxied
         extra = {**NO_CONFIGS, "B.offset.flush.interval.ms": "500"}
-        wiring = Wiring(topics="orders|compacted", target=f"127.0.0.2:{port}", extra=extra)
+        wiring = Wiring(topics="orders|compacted", target=f"{RELAY_HOST}:{port}", extra=extra)
         async with relay(port) as to_target, flowing(pair, Aliases("A", "B"), stage.work, wiring) as flow:
             await warm_up(pair, "orders", flow)
             stage.progress.say("connections break off ...")
             async with steady(pair, "orders"):
                 await cut(flow, to_target, "cut_requests", 2)
                 await cut(flow, to_target, "swallow_answers", 3)
+            stage.progress.say("the mirror and Shoal are killed ...")
             await _restarts(pair, flow)
             await put(pair, "orders", 4_000, seed=3)
             stage.progress.say("compaction ...")

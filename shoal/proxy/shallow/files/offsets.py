@@ -229,6 +229,9 @@ class OffsetsFile:
         for pair in state.known.pairs():
             self._numbers[pair] = known[pair] if pair in known else self._number(pair)
         numbers = dict(self._numbers)
+        topics = {source[:2] for _, source in numbers}
+        for gone in state.topic_ids.keys() - topics:
+            del state.topic_ids[gone]
         ranges = [(target, state.known.begins(target), state.known.ranges(target)) for target in state.known.targets()]
         head = [_FIRST, json.dumps({"cluster": state.cluster})]
         head += [json.dumps({"topic": key, "id": topic_id.hex()}) for key, topic_id in state.topic_ids.items()]
