@@ -32,6 +32,7 @@ _BOOTSTRAP, _PROTOCOL = "bootstrap.servers", "security.protocol"
 _MECHANISM, _JAAS = "sasl.mechanism", "sasl.jaas.config"
 _TRUST = ("ssl.truststore.location", "ssl.truststore.certificates")
 _OWN = ("ssl.keystore.location", "ssl.keystore.certificate.chain")
+_VERSIONS = "ssl.enabled.protocols"
 _HOST_NAMES = "ssl.endpoint.identification.algorithm"
 _SIGN_THE_HOST = ("GSSAPI", "AWS_MSK_IAM")
 
@@ -270,6 +271,19 @@ def _login(client: _Client, mechanism: str) -> Iterator[Finding]:
         yield client.case.finding(NOTE, entry, why)
 
 
+def _tls_versions(client: _Client) -> Iterator[Finding]:
+    entry, tls = client.likely(_VERSIONS), client.security.listener.tls
+    if entry is None or tls is None or "${" in entry.value:
+        return
+    accepted = [f"TLSv{version}" for version in ("1.2", "1.3") if version >= tls.min_version]
+    enabled = {version.strip().lower() for version in entry.value.split(",")}
+    if enabled.isdisjoint(map(str.lower, accepted)):
+        why = (
+            f"Shoal's listener takes {' and '.join(accepted)} only ([listener.tls] min-version): no handshake succeeds"
+        )
+        yield client.case.finding(MUST, entry, why, client.line(_VERSIONS, ",".join(accepted)))
+
+
 def _host_names(client: _Client) -> Iterator[Finding]:
     if not client.security.tls:
         return
@@ -292,5 +306,6 @@ _RULES: tuple[Callable[[_Client], Iterator[Finding]], ...] = (
     _trust,
     _certificate,
     _mechanism,
+    _tls_versions,
     _host_names,
 )

@@ -9,7 +9,15 @@ import pytest
 
 from shoal.proxy.cli.doctor import Finding, Severity, ShoalListeners, read_mirror, render
 from shoal.proxy.config.parse import parse_address
-from shoal.proxy.config.security import ClientAuth, ClusterTls, ListenerSasl, ListenerTls, Mechanism, SaslSettings
+from shoal.proxy.config.security import (
+    ClientAuth,
+    ClusterTls,
+    ListenerSasl,
+    ListenerTls,
+    Mechanism,
+    SaslSettings,
+    TlsVersion,
+)
 from shoal.proxy.config.settings import ClusterSettings
 from tests.support.mirror_configs import check, check_connector, grave, mended, shoal, the_one, wired
 
@@ -232,6 +240,27 @@ def test_host_names_are_verified() -> None:
 
     lax = at(TLS, cluster_tls=ClusterTls(verify_host_name=False))
     assert any("remove verify-host-name" in finding.why for finding in check(wired(*GOOD), lax).findings)
+
+
+@pytest.mark.parametrize(
+    ("shoals", "given", "right"),
+    [
+        ("1.2", "TLSv1.1,TLSv1", "TLSv1.2,TLSv1.3"),
+        ("1.2", "tlsv1.1, tlsv1.2", None),
+        ("1.3", "TLSv1.2", "TLSv1.3"),
+        ("1.3", "TLSv1.2,TLSv1.3", None),
+        ("1.3", "${env:VERSIONS}", None),
+    ],
+)
+def test_versions_of_tls_that_shoal_does_not_take(shoals: TlsVersion, given: str, right: str | None) -> None:
+    tls = dataclasses.replace(TLS, min_version=shoals)
+    found = of_consumer(at(tls), *GOOD, f"A.consumer.ssl.enabled.protocols = {given}")
+    if right is None:
+        assert found == []
+    else:
+        (finding,) = found
+        assert finding.severity is MUST
+        assert finding.write == (("A.consumer.ssl.enabled.protocols", right),)
 
 
 # -- logins ------------------------------------------------------------------------------------------------------------
