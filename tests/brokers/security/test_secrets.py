@@ -251,7 +251,8 @@ async def observed(stand: Stand, when: str) -> dict[str, bytes]:
     """What the admin listener and the commands that ask it show."""
     shown = {f"{when}: {page}": (await ask(stand.admin, page))[1] for page in _PAGES}
     for command in _COMMANDS:
-        done = await trio.to_thread.run_sync(partial(run_shoal, *command, "--admin", f"{LOOPBACK}:{stand.admin}"))
+        asks = partial(run_shoal, *command, "--admin", f"{LOOPBACK}:{stand.admin}")
+        done = await trio.to_thread.run_sync(asks)
         shown[f"{when}: {' '.join(command)}"] = (done.stdout + done.stderr).encode()
     return shown
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from shoal.protocol.sasl.login import LoginRefused
     from shoal.protocol.sasl.scram import Exchange
+    from shoal.protocol.wire.types import Buffer
     from shoal.proxy.config.security import SaslSettings
     from shoal.proxy.config.settings import Address
     from shoal.proxy.net.auth.identity import SaslTable
@@ -34,7 +35,6 @@ class BearerIdentity:
     """`seconds`: for a command or an issuer."""
 
     mechanism = "OAUTHBEARER"
-    blocks = False
 
     def __init__(self, settings: SaslSettings, where: SaslTable, seconds: float) -> None:
         self._settings = settings
@@ -42,6 +42,9 @@ class BearerIdentity:
         fetch = _fetcher(settings, where, seconds)
         self._cache = None if fetch is None else TokenCache(fetch, where)
         self._token = ""  # the last one, to explain its refusal
+
+    def blocks(self, answer: Buffer | None) -> bool:
+        return False
 
     def material(self) -> bytes:
         return b"" if self._cache is not None else digest(self._read())

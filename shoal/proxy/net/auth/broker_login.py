@@ -141,7 +141,7 @@ class BrokerLogin:
     async def _converse(self, talk: Talk, send: Send) -> Granted:
         answer: Buffer | None = None
         while True:
-            if self._identity.blocks:
+            if self._identity.blocks(answer):
                 step = await in_thread(partial(_step, talk, answer))
             else:
                 step = _step(talk, answer)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from shoal.protocol.sasl.login import LoginRefused
     from shoal.protocol.sasl.scram import Exchange
+    from shoal.protocol.wire.types import Buffer
     from shoal.proxy.config.settings import Address
 
 __all__ = ["Identity", "NoCredentials", "SaslTable", "digest", "in_thread"]
@@ -48,14 +49,13 @@ class NoCredentials(Exception):
 
 
 class Identity(Protocol):
-    """`blocks`: its exchange may wait for the network or take long, so it runs in a thread."""
+    """`blocks`: what its exchange makes of an answer may need the network or much CPU, so that it runs in a thread."""
 
     @property
     def mechanism(self) -> str:
         """As the broker calls it."""
 
-    @property
-    def blocks(self) -> bool: ...
+    def blocks(self, answer: Buffer | None) -> bool: ...
 
     def material(self) -> bytes:
         """A digest of credentials that the operator may change at any time; the same value if there are none.

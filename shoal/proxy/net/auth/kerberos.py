@@ -14,6 +14,7 @@ from shoal.proxy.net.auth.identity import NoCredentials
 if TYPE_CHECKING:
     from shoal.protocol.sasl.login import LoginRefused
     from shoal.protocol.sasl.scram import Exchange
+    from shoal.protocol.wire.types import Buffer
     from shoal.proxy.config.security import SaslSettings
     from shoal.proxy.config.settings import Address
     from shoal.proxy.net.auth.identity import SaslTable
@@ -37,12 +38,14 @@ _WAYS_OUT = (
 
 class KerberosIdentity:
     mechanism = "GSSAPI"
-    blocks = True  # the KDC may have to be asked
 
     def __init__(self, settings: SaslSettings, where: SaslTable) -> None:
         self._settings = settings
         self._where = where
         self._cache = f"MEMORY:shoal-{id(self):x}"
+
+    def blocks(self, answer: Buffer | None) -> bool:
+        return True  # the KDC may have to be asked
 
     def material(self) -> bytes:
         return b""

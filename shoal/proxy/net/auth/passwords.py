@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from shoal.protocol.sasl.login import LoginRefused
     from shoal.protocol.sasl.scram import Exchange
+    from shoal.protocol.wire.types import Buffer
     from shoal.proxy.config.security import SaslSettings
     from shoal.proxy.config.settings import Address
     from shoal.proxy.net.auth.identity import SaslTable
@@ -49,11 +50,13 @@ class PasswordIdentity:
 
     def __init__(self, settings: SaslSettings, where: SaslTable, salted: SaltedPasswords | None = None) -> None:
         self.mechanism = settings.mechanism.value
-        # A tenth of a second for each connection, if a false broker demands it.
-        self.blocks = settings.mechanism is not Mechanism.PLAIN
         self._settings = settings
         self._where = where
         self._salted = salted or SaltedPasswords()
+
+    def blocks(self, answer: Buffer | None) -> bool:
+        """For SCRAM's challenge, which names the iterations: a tenth of a second, if a false broker wants it."""
+        return self._settings.mechanism is not Mechanism.PLAIN and answer is not None and b"i=" in bytes(answer)
 
     def material(self) -> bytes:
         return digest(self._settings.username or "", self._password())
