@@ -99,7 +99,8 @@ def _curves(axes: Any, panel: Panel, found: list[tuple[str, Series]], span: Span
     axes.set_title(panel.title, fontsize=8.5, loc="left", pad=4)
     axes.tick_params(labelsize=6.5)
     axes.grid(visible=True, linewidth=0.3)
-    named = [(name, [at - span.start for at, _ in one.points], [v for _, v in one.points]) for name, one in found]
+    found.sort(key=lambda item: -max(value for _, value in item[1].points))  # the largest are in the legend
+    named = [(name, *_line(one, span)) for name, one in found]
     if panel.stacked:
         _stack(axes, named)
     else:
@@ -114,6 +115,18 @@ def _curves(axes: Any, panel: Panel, found: list[tuple[str, Series]], span: Span
     handles, names = axes.get_legend_handles_labels()
     if names:
         axes.legend(handles[:_MOST_NAMES], names[:_MOST_NAMES], fontsize=5.5, loc="upper left", framealpha=0.6)
+
+
+def _line(series: Series, span: Span) -> tuple[list[float], list[float]]:
+    """Seconds and values; a line is broken where samples are missing."""
+    times, values = list[float](), list[float]()
+    for at, value in series.points:
+        if times and at - span.start > times[-1] + 2 * span.step:
+            times.append(times[-1] + span.step)
+            values.append(math.nan)
+        times.append(at - span.start)
+        values.append(value)
+    return times, values
 
 
 def _stack(axes: Any, named: list[tuple[str, list[float], list[float]]]) -> None:

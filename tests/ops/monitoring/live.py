@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _ROUNDS: Final = 4
-_RECORDS: Final = 12_000  # of a round
+_RECORDS: Final = 20_000  # of a round
 _STOPPED_S: Final = 12.0  # the mirror, while a producer runs
 _MEASURED_S: Final = 30.0
 _WITHIN_S: Final = 180.0
@@ -127,7 +127,7 @@ async def _work(scene: Scene, prometheus: Prometheus, say: Callable[[str], None]
 
 def _feed(scene: Scene) -> Callable[[], Awaitable[None]]:
     """A mirror is proven by records that come back."""
-    return lambda: scene.put(400, seed=99)
+    return lambda: scene.put(2_000, seed=99)
 
 
 async def _until(

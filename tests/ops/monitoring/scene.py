@@ -52,8 +52,8 @@ class Scene:
     authority: Authority
 
     async def put(self, records: int, *, seed: int) -> None:
-        """To all partitions of the mirrored topic, in batches of 20 records."""
-        layout = Layout(partitions=PARTITIONS, run=20)
+        """To all partitions of the mirrored topic, in batches of 100 records."""
+        layout = Layout(partitions=PARTITIONS, run=100)
         bootstrap = self.source.bootstrap
         await fill(bootstrap, TOPIC, orders(records, seed=seed), layout=layout, compression_type="zstd")
 
