@@ -10,6 +10,7 @@ there yet) have no copy, so the next one is looked for, and at last the end of t
 The target must be read before the source: then what the source does not have was not copied either.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from shoal.protocol.records.record import Record
 from shoal.protocol.shallow.fingerprint import fingerprint
 from shoal.protocol.shallow.translate.question import Gap
 
-__all__ = ["Seen", "copy_of", "mark", "source_of"]
+__all__ = ["Aligned", "Seen", "mark"]
 
 
 class Seen(NamedTuple):
@@ -32,41 +33,43 @@ def mark(timestamp: int, record: Record) -> bytes:
     return fingerprint(b"", 0, timestamp, record)
 
 
-def copy_of(offset: int, source: Sequence[Seen], target: Sequence[Seen], target_end: int) -> int | None:
-    """Where a consumer at source offset `offset` continues at the target; None: that is not certain.
+class Aligned:
+    """`source` and `target` are all records of the gap, ascending; `target_end` is the end of the gap at the target."""
 
-    `source` and `target` are all records of the gap, `target_end` the end of the gap at the target.
-    """
-    kinds = Counter(seen.mark for seen in source)
-    copies = {seen.mark: seen.offset for seen in target}
-    for number, seen in enumerate(source):
-        if seen.offset < offset or seen.mark not in copies:
-            continue
-        if kinds[seen.mark] == 1:
-            return copies[seen.mark]
-        return target[number].offset if _are_equal(source, target) else None
-    return target_end
+    def __init__(self, gap: Gap, source: Sequence[Seen], target: Sequence[Seen], target_end: int) -> None:
+        self._gap = gap
+        self._source, self._target = source, target
+        self._target_end = target_end
+        self._kinds = Counter(seen.mark for seen in source)
+        self._originals = {seen.mark: seen.offset for seen in source}
+        self._copies = {seen.mark: seen.offset for seen in target}  # the last of each
+        self._are_equal = [seen.mark for seen in source] == [seen.mark for seen in target]
 
+    def copy_of(self, offset: int) -> int | None:
+        """Where a consumer at source offset `offset` continues at the target; None: that is not certain."""
+        for number in range(bisect_left(self._source, (offset,)), len(self._source)):
+            kind = self._source[number].mark
+            if kind not in self._copies:
+                continue
+            if self._kinds[kind] == 1:
+                return self._copies[kind]
+            return self._target[number].offset if self._are_equal else None
+        return self._target_end
 
-def source_of(offset: int, source: Sequence[Seen], target: Sequence[Seen], gap: Gap) -> int | None:
-    """Where a consumer at target offset `offset` continues at the source; None: that is not certain."""
-    number = next((number for number, seen in enumerate(target) if seen.offset >= offset), len(target))
-    if number < len(target):
-        return _original(number, source, target)
-    if gap.source_end is not None:
-        return gap.source_end
-    if not target:
-        return gap.source_first
-    last = _original(number - 1, source, target)
-    return None if last is None else last + 1
+    def source_of(self, offset: int) -> int | None:
+        """Where a consumer at target offset `offset` continues at the source; None: that is not certain."""
+        number = bisect_left(self._target, (offset,))
+        if number < len(self._target):
+            return self._original(number)
+        if self._gap.source_end is not None:
+            return self._gap.source_end
+        if not self._target:
+            return self._gap.source_first
+        last = self._original(number - 1)
+        return None if last is None else last + 1
 
-
-def _original(number: int, source: Sequence[Seen], target: Sequence[Seen]) -> int | None:
-    same = [seen.offset for seen in source if seen.mark == target[number].mark]
-    if len(same) == 1:
-        return same[0]
-    return source[number].offset if same and _are_equal(source, target) else None
-
-
-def _are_equal(source: Sequence[Seen], target: Sequence[Seen]) -> bool:
-    return [seen.mark for seen in source] == [seen.mark for seen in target]
+    def _original(self, number: int) -> int | None:
+        kind = self._target[number].mark
+        if self._kinds[kind] == 1:
+            return self._originals[kind]
+        return self._source[number].offset if self._are_equal else None

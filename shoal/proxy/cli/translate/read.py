@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_RECORDS", "Cannot", "ClusterReader", "Window"]
 
-MAX_RECORDS = 200_000
-"""Records of one gap, on each side: 25 MB, and about 2 s. What a mirror copies raw before it is proven is far less."""
+MAX_RECORDS = 1_000_000
+"""Records of one gap, on each side: 130 MB, and about 10 s. A mirror copies far less raw before it is proven."""
 _FETCH_BYTES = 1024 * 1024
 _MAX_BATCH_BYTES = 64 * 1024 * 1024  # decompressed
 _CLIENT_ID = "shoal-translate"

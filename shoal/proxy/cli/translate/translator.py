@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.protocol.shallow.translate.align import copy_of, source_of
+from shoal.protocol.shallow.translate.align import Aligned
 from shoal.protocol.shallow.translate.question import Answer, Why
 from shoal.proxy.cli.translate.output import Translated
-from shoal.proxy.cli.translate.read import Cannot
+from shoal.proxy.cli.translate.read import MAX_RECORDS, Cannot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from shoal.protocol.shallow.translate.offset_map import SourcePartition
     from shoal.protocol.shallow.translate.question import Gap
     from shoal.protocol.wire.types import TopicPartition
-    from shoal.proxy.cli.translate.read import ClusterReader, Window
+    from shoal.proxy.cli.translate.read import ClusterReader
     from shoal.proxy.cli.translate.state import Pair
 
 __all__ = ["Translator"]
 
-_Windows = tuple["Window", "Window"]  # source, target
+
+class _Read(NamedTuple):
+    """`begins`: the first offset of the gap that the source still has."""
+
+    begins: int
+    records: int
+    aligned: Aligned
 
 
 class Translator:
@@ -39,7 +46,7 @@ class Translator:
         self._targets = targets
         self._to_source = to_source
         self._why_not = why_not
-        self._windows: dict[tuple[str, TopicPartition, Gap], _Windows | Cannot] = {}
+        self._gaps: dict[tuple[str, SourcePartition, TopicPartition, Gap], _Read | Cannot] = {}
 
     def partitions(self) -> list[TopicPartition]:
         """Those that can be translated."""
@@ -77,30 +84,36 @@ class Translator:
     async def _read(self, pair: Pair, offset: int) -> int | None:
         """Raises Cannot."""
         gap = pair.known.source_gap(offset) if self._to_source else pair.known.target_gap(offset)
-        source, target = await self._gap(pair, gap)
+        begins, _, aligned = await self._read_once(pair, gap)
         if self._to_source:
-            return source_of(offset, source.records, target.records, gap)
-        if offset < source.first:
-            return None  # deleted at the source; the target may have it
-        return copy_of(offset, source.records, target.records, target.end)
+            return aligned.source_of(offset)
+        return None if offset < begins else aligned.copy_of(offset)  # below it, the target may have more
 
-    async def _gap(self, pair: Pair, gap: Gap) -> _Windows:
-        """The target first: see align.py. Raises Cannot."""
-        key = pair.listener, pair.target, gap
-        if key not in self._windows:
+    async def _read_once(self, pair: Pair, gap: Gap) -> _Read:
+        """Raises Cannot."""
+        key = pair.listener, pair.source, pair.target, gap
+        if (found := self._gaps.get(key)) is None:
             try:
-                self._windows[key] = await self._read_gap(pair, gap)
+                found = await self._read_gap(pair, gap)
             except Cannot as error:
-                self._windows[key] = error
-        found = self._windows[key]
+                found = error
+            self._gaps[key] = found
+            while len(self._gaps) > 1 and sum(map(_records, self._gaps.values())) > MAX_RECORDS:
+                del self._gaps[next(iter(self._gaps))]
         if isinstance(found, Cannot):
             raise found
         return found
 
-    async def _read_gap(self, pair: Pair, gap: Gap) -> _Windows:
+    async def _read_gap(self, pair: Pair, gap: Gap) -> _Read:
+        """The target first: see align.py. Raises Cannot."""
         source, target = self._sources.get(pair.source.cluster), self._targets.get(pair.listener)
         if source is None or target is None:
             raise Cannot(self._why_not or f"the brokers of cluster {pair.source.cluster} are not known")
         theirs = await target.read(pair.target, gap.target_first, gap.target_end)
         ours = await source.read(pair.source_partition, gap.source_first, gap.source_end)
-        return ours, theirs
+        records = len(ours.records) + len(theirs.records)
+        return _Read(ours.first, records, Aligned(gap, ours.records, theirs.records, theirs.end))
+
+
+def _records(read: _Read | Cannot) -> int:
+    return read.records if isinstance(read, _Read) else 0

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.protocol.shallow.translate.align import Seen, copy_of, source_of
+from shoal.protocol.shallow.translate.align import Aligned, Seen
 from shoal.protocol.shallow.translate.question import Gap
 
 GAP = Gap(10, 20, 100, 110)
@@ -29,7 +29,7 @@ def seen(first: int, marks: str) -> list[Seen]:
     ],
 )
 def test_the_copy_of_a_record(source: str, target: str, offset: int, found: int | None) -> None:
-    assert copy_of(offset, seen(10, source), seen(100, target), 110) == found
+    assert Aligned(GAP, seen(10, source), seen(100, target), 110).copy_of(offset) == found
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_the_copy_of_a_record(source: str, target: str, offset: int, found: int 
     ],
 )
 def test_the_original_of_a_copy(source: str, target: str, offset: int, gap: Gap, found: int | None) -> None:
-    assert source_of(offset, seen(10, source), seen(100, target), gap) == found
+    assert Aligned(gap, seen(10, source), seen(100, target), 110).source_of(offset) == found

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.shallow.translate.align import Seen, copy_of
+from shoal.protocol.shallow.translate.align import Aligned, Seen
 from shoal.protocol.shallow.translate.offset_map import OffsetMap, SourcePartition
 from shoal.protocol.shallow.translate.question import Known, Why
 from shoal.protocol.wire.types import TopicPartition
@@ -133,7 +133,7 @@ def test_reading_the_gap_makes_every_answer_exact(mirror: Mirror) -> None:
             if one >= gap.source_first and (gap.source_end is None or one < gap.source_end)
         ]
         theirs = [Seen(place, b"%d" % mirror.copies[place]) for place in range(gap.target_first, end)]
-        found = copy_of(offset, ours, theirs, end)
+        found = Aligned(gap, ours, theirs, end).copy_of(offset)
         assert found is not None
         assert found <= mirror.best(offset)
         if offset in mirror.copies:
