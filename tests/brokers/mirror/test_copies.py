@@ -125,13 +125,14 @@ async def fill_oddly_kept(pair: Pair, topic: str, *, seed: int) -> None:
     )
 
 
-async def compact(pair: Pair, topic: str) -> None:
-    """Fill a compacted topic in which every second key repeats, and wait until the cleaner has left gaps."""
+async def compact(pair: Pair, topic: str, *, seed: int = 0) -> None:
+    """Fill a compacted topic in which every second key repeats, and wait until the cleaner has left gaps. With another
+    seed the values are others, for the same keys."""
     bootstrap = pair.source.bootstrap
-    for seed in range(4):
+    for part in range(4):
         records = (
-            record._replace(key=b"%d" % (index if index % 2 else index + 1_000_000 * seed))
-            for index, record in enumerate(sized(3_000, 1_500, seed=seed))
+            record._replace(key=b"%d" % (index if index % 2 else index + 1_000_000 * part))
+            for index, record in enumerate(sized(3_000, 1_500, seed=seed + part))
         )
         await fill(bootstrap, topic, records, layout=Layout(run=40), compression_type="zstd")
 
