@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 from mkdocs.structure.files import File
 
+from shoal.completion import whole_parser
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
 
-COMMANDS = (
-    (),
-    ("mirror",),
-    ("run",),
-    ("check",),
-    ("probe",),
-    ("reload",),
-    ("users",),
-    ("users", "add"),
-    ("users", "remove"),
-    ("users", "list"),
-    ("capture",),
-    ("capture", "ls"),
-    ("capture", "cat"),
-    ("capture", "verify"),
-    ("capture", "compact"),
-    ("capture", "to-pcap"),
-    ("clients",),
-    ("status",),
-    ("top",),
-    ("replay",),
-    ("spark",),
-)
+    from shoal.command_line import Parser
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -44,14 +24,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def _command_line() -> str:
+    os.environ.update(COLUMNS="80", NO_COLOR="1")  # argparse reads them
     parts = ["# Command line\n\nThe help of every command, as it prints it.\n"]
-    for words in COMMANDS:
-        name = " ".join(["shoal", *words])
-        parts.append(f"## {name}\n\n```text\n{_help(*words)}```\n")
+    for parser in _parsers(whole_parser()):
+        parts.append(f"## {parser.prog}\n\n```text\n{parser.format_help()}```\n")
     return "\n".join(parts)
 
 
-def _help(*words: str) -> str:
-    argv = [sys.executable, "-m", "shoal", *words, "--help"]
-    environment = os.environ | {"COLUMNS": "80", "NO_COLOR": "1"}
-    return subprocess.run(argv, check=True, capture_output=True, text=True, env=environment).stdout
+def _parsers(parser: Parser) -> Iterator[Parser]:
+    """A command, then its sub-commands."""
+    yield parser
+    for inner in parser.commands.values():
+        yield from _parsers(inner)

@@ -216,6 +216,7 @@ _WORDS = tuple(
         (r"argument (?P<where>.*?): expected at least one argument", "needs a value"),
         (r"argument (?P<where>.*?): expected (?P<n>\d+) arguments", "needs {n} values"),
         (r"argument (?P<where>.*?): ignored explicit argument (?P<given>.*)", "takes no value, not even {given}"),
+        (r"argument (?P<where>.*?): not allowed with argument (?P<other>.*)", "excludes {other}: give one of them"),
         (r"argument (?P<where>[^ ]*?): (?P<what>.*)", "{what}"),
     )
 )

@@ -18,7 +18,7 @@ from shoal.proxy.cli.flags.arguments import build_parser
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["main", "parser", "script"]
+__all__ = ["main", "parser", "script", "whole_parser"]
 
 SHELLS = ("bash", "zsh", "fish")
 _END = """\
@@ -50,13 +50,19 @@ def main(arguments: Sequence[str]) -> int:
 def script(shell: str) -> str:
     import shtab
 
-    whole = build_parser({name: command.what for name, command in COMMANDS.items()})
-    for name, command in COMMANDS.items():
-        with suppress(ModuleNotFoundError):  # an extra is not installed: only its name is completed
-            whole.commands[name] = resolve_name(command.parser)()
+    whole = whole_parser()
     _prepare(whole)
     text: str = shtab.complete(whole, shell=shell)
     return text
+
+
+def whole_parser() -> Parser:
+    """The parser of `shoal` with those of all commands."""
+    whole = build_parser({name: command.what for name, command in COMMANDS.items()})
+    for name, command in COMMANDS.items():
+        with suppress(ModuleNotFoundError):  # an extra is not installed: only the command's name is known
+            whole.commands[name] = resolve_name(command.parser)()
+    return whole
 
 
 def _prepare(parser: Parser) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["main", "parser"]
 
 OK, FAILED = 0, 1
+TOPIC_PREFIX = "replay-"
 ALL = "all"
 _END = """\
 scenarios:
@@ -85,7 +86,9 @@ def parser() -> Parser:
 
 def _add_capture_options(group: argparse._ArgumentGroup) -> None:
     what = "prefix of the replay's topics (default: replay-); topics that it creates are deleted at its end"
-    group.add_argument("--topic-prefix", type=typed(check_topic_part), default="replay-", metavar="PREFIX", help=what)
+    group.add_argument(
+        "--topic-prefix", type=typed(check_topic_part), default=TOPIC_PREFIX, metavar="PREFIX", help=what
+    )
     group.add_argument("--keep-topics", action="store_true", help="keep the topics of the replay")
     group.add_argument(
         "--raw", action="store_true", help="for a directory: replay its raw captures (*.pcapng), not its index"
@@ -102,6 +105,7 @@ def main(arguments: Sequence[str], *, known: Mapping[str, Case] = CASES) -> int:
     target = None if used is None else used.settings
     if any(Path(what).exists() or what.endswith(SUFFIXES) for what in flags.what if what not in known):
         return replay_capture(flags, target, speed)
+    _refuse_capture_flags(flags)
     cases = _cases(known, flags.what, target)
     require_usable(target)
     outcomes = trio.run(partial(_run_all, cases, flags, target, speed))
@@ -110,13 +114,20 @@ def main(arguments: Sequence[str], *, known: Mapping[str, Case] = CASES) -> int:
     return OK if all(outcome.good for outcome in outcomes) else FAILED
 
 
+def _refuse_capture_flags(flags: argparse.Namespace) -> None:
+    """Raises OperatorError."""
+    given = {"--raw": flags.raw, "--coalesce": flags.coalesce, "--coalescing": flags.coalescing}
+    given |= {"--keep-topics": flags.keep_topics, "--topic-prefix": flags.topic_prefix != TOPIC_PREFIX}
+    for flag in (flag for flag, is_given in given.items() if is_given):
+        raise OperatorError.of(flag, f"is for captures: the scenario {flags.what[0]} has its own settings")
+
+
 def _cases(known: Mapping[str, Case], names: Sequence[str], target: ClusterSettings | None) -> list[Case]:
-    wanted = list(known) if ALL in names else names
-    if unknown := [name for name in wanted if name not in known]:
+    if unknown := [name for name in names if name not in known and name != ALL]:
         hint = did_you_mean(unknown[0], [*known, ALL])
         what = f"is neither a scenario nor a file; {hint}scenarios: {listed(known)}, {ALL}"
         raise OperatorError.of(unknown[0], what)
-    cases = [known[name] for name in wanted]
+    cases = [known[name] for name in (known if ALL in names else names)]
     if target is not None and ALL not in names:
         for case in cases:
             if case.own_brokers:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shoal.proxy.net.broker_client import BrokerClient
     from shoal.proxy.net.upstream import Upstream
 
-__all__ = ["EXIT_CODES", "ClusterReport", "converse", "probe_cluster", "to_json", "to_text"]
+__all__ = ["EXIT_CODES", "ClusterReport", "converse", "probe_cluster", "to_json", "to_text", "unreachable"]
 
 T = TypeVar("T")
 
@@ -153,6 +153,12 @@ async def converse(client: BrokerClient, talk: Talk[T]) -> T:
         raise unproven(f"the broker's answer cannot be read: {error}") from None
 
 
+def unreachable(bootstrap: Sequence[Address], error: Exception) -> tuple[str, str]:
+    """(where, what) of an operator's error; `where` is not repeated."""
+    where = ",".join(map(str, bootstrap))
+    return where, str(error).replace(f": {where}: ", ": ", 1)
+
+
 async def probe_cluster(
     settings: ClusterSettings, limits: Limits, *, topic: str | None, seconds: float
 ) -> ClusterReport:
@@ -162,7 +168,7 @@ async def probe_cluster(
     try:
         metadata = await prober.metadata(bootstrap)
     except UpstreamUnreachable as error:
-        raise OperatorError.of(",".join(map(str, bootstrap)), str(error)) from None
+        raise OperatorError.of(*unreachable(bootstrap, error)) from None
     except DialogueEnded as ended:
         proof = ended.proof
         if settings.tls is None and proof.closed and await _uses_tls(bootstrap):

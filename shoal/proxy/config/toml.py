@@ -14,7 +14,7 @@ import msgspec
 from shoal.command_line import did_you_mean, listed
 from shoal.proxy.config.checks import check_settings
 from shoal.proxy.config.schema import form_of, is_table, item_of, keys_of, tables
-from shoal.proxy.config.security import Routing
+from shoal.proxy.config.security import Routing, Secret
 from shoal.proxy.config.settings import (
     Address,
     ListenerSettings,
@@ -42,7 +42,7 @@ def load_config(path: Path) -> Settings:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise OperatorError.of(str(path), f"cannot be read: {reason}; give the configuration with -c FILE") from None
+        raise OperatorError.of(str(path), f"cannot be read: {reason}") from None
     return read_config(text, path)
 
 
@@ -51,7 +51,7 @@ def read_config(text: str, path: Path) -> Settings:
     try:
         file = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise OperatorError.of(str(path), f"is not valid TOML: {error}") from None
+        raise OperatorError.of(str(path), f"is not valid TOML: {error}{_toml_hint(text, str(error))}") from None
     except RecursionError:
         raise OperatorError.of(str(path), "is not valid TOML: it is nested too deeply") from None
     reader = _Reader(path.parent)
@@ -63,6 +63,15 @@ def read_config(text: str, path: Path) -> Settings:
     if problems := [*_needs(file["listener"], settings.listeners)] or check_settings(settings, where_in_toml):
         raise _in_file(path, problems)
     return settings
+
+
+def _toml_hint(text: str, error: str) -> str:
+    if error.startswith("Cannot overwrite a value") and (single := _SINGLE.search(text)):
+        return f": write [[{single[1]}]] with two brackets, once for each {single[1]}"
+    return ": text needs quotes" if error.startswith("Invalid value") else ""
+
+
+_SINGLE = re.compile(r"^\s*\[(cluster|listener)\]", re.MULTILINE)
 
 
 def _in_file(path: Path, problems: Iterable[Problem]) -> OperatorError:
@@ -174,10 +183,14 @@ _MADE: Mapping[type, Callable[..., Any]] = {ListenerSettings: _listener_at, Shal
 
 def _unknown(path: str, key: str, known: Iterable[str], settings: type) -> Problem:
     """A key of another table is often in the wrong place: the table is missing, or one with a key after it."""
-    owners = [title for title, table in tables() if table is not settings and key.replace("_", "-") in keys_of(table)]
-    hint = did_you_mean(key, known)
-    if owners and f'"{key.replace("_", "-")}"' not in hint:
-        hint = f"{key.replace('_', '-')} is a key of {' and '.join(owners[:3])}; "
+    written, hint = key.replace("_", "-"), did_you_mean(key, known)
+    owners = [title for title, table in tables() if table is not settings and written in keys_of(table)]
+    if not owners:  # log-level, as the flag is called
+        outer, _, inner = written.partition("-")
+        owners = [title for title, table in tables() if title == f"[{outer}]" and inner in keys_of(table)]
+        written = inner if owners else written
+    if owners and f'"{written}"' not in hint:
+        hint = f"{written} is a key of {' and '.join(owners[:3])}; "
     return Problem(path, f"unknown key; {hint}known keys here: {listed(known)}")
 
 
@@ -189,8 +202,15 @@ def _mistyped(path: str, error: str, written: object, kind: Any) -> Problem:
         what = what.replace(name, plain)
     if place == "[...]" and isinstance(written, dict):
         place = f".{_wrong_key(written, form_of(kind).written)}"
-    example = _EXAMPLES.get(kind, "")
+    example = _EXAMPLES.get(kind) or _table_example(path, kind)
     return Problem(f"{path}{place}", what[:1].lower() + what[1:] + (f": write {example}" if example else ""))
+
+
+def _table_example(path: str, kind: Any) -> str:
+    title = re.sub(r"\[\d+\]", "", path)
+    if is_table(item_of(kind)):
+        return f"[[{title}]] with two brackets"
+    return f"a table: [{title}]" if is_table(kind) else ""
 
 
 def _wrong_key(table: dict[str, object], form: Any) -> str:
@@ -209,6 +229,7 @@ _EXAMPLES: Mapping[Any, str] = {
     Address: 'host:port, such as "127.0.0.1:19092"',
     tuple[Address, ...]: 'host:port, such as "kafka-1:9092,kafka-2:9092"',
     Size: 'bytes, or a size such as "8MiB"',
+    Secret: '{ file = "/path/of/it" } or { env = "NAME_OF_VARIABLE" }; a secret is never in this file',
     bool: "true or false, without quotes",
     int: "a number without quotes",
     float: "a number without quotes",
@@ -220,6 +241,7 @@ _TYPE_NAMES = {
     "`": "",
     " | ": " or ",
     "object": "a table",
+    "Expected bool": "Expected true or false",
     "array": "an array",
     "str": "text",
     "int": "an integer",

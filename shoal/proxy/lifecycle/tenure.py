@@ -38,7 +38,9 @@ class Tenure(NamedTuple):
 async def tenure(path: Path | None, *, takeover: bool = False) -> AsyncIterator[Tenure]:
     """`path`: the state directory. Raises OperatorError, also if another Shoal has it and does not hand it over."""
     if path is None and takeover:
-        raise OperatorError.of("--takeover", "needs a state-dir: the Shoal that runs is found there")
+        raise OperatorError.of(
+            "--takeover", "needs a state-dir (shoal mirror: --state-dir DIR): the Shoal that runs is found there"
+        )
     require_state_dir(path)
     directory, taking = (None, None) if path is None else await _entered(path, takeover=takeover)
     held = Tenure(directory, taking, ListeningSockets())

@@ -10,7 +10,7 @@ from shoal.command_line import JSON_FLAG, Parser, a_path, did_you_mean, drop_out
 from shoal.protocol.schema.api import API, ApiKey
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.scenarios.capture.files import INDEX, RAW, CaptureFile, ToolError, capture_files
-from shoal.scenarios.capture.index import UnreadableFile, require_index
+from shoal.scenarios.capture.index import UnreadableFile, require_index, require_raw
 from shoal.scenarios.capture.schema import COLUMNS
 from shoal.scenarios.capture.survey import survey
 from shoal.scenarios.capture.text import aligned, parse_time, show_time, widths
@@ -161,8 +161,7 @@ def _indexes(options: Namespace, files: Iterable[CaptureFile]) -> tuple[list[Cap
     good, code = [], OK
     for file in files:
         try:
-            if file.path.suffix != f".{RAW}":
-                require_index(file.path)
+            (require_raw if file.path.suffix == f".{RAW}" else require_index)(file.path)
             good.append(file)
         except UnreadableFile as error:
             _report(options, error)
@@ -203,8 +202,6 @@ def _cat(options: Namespace) -> int:
         what = f"{part.end - part.start:,} bytes at {part.start} are damaged and skipped"
         if path.suffix != f".{RAW}":
             what += " (shoal capture verify)"
-        elif not part.start:
-            what = "is not a raw capture (*.pcapng)"
         report_errors([(str(path), what)], as_json=False)
 
     found = islice(rows(files, columns, _selection(options), skipped), options.limit)
@@ -235,7 +232,7 @@ def _verify(options: Namespace) -> int:
         bad += bool(found.problems)
         counts = f"{found.blocks:,} blocks, {found.rows:,} rows, {found.batches:,} batches, {found.size:,} bytes"
         print(f"{file.path}: {counts}, {found.state}")
-    print(f"{len(files)} files, {rows:,} rows, {bad} with problems")
+    print(f"{len(files)} file{'s'[: len(files) != 1]}, {rows:,} rows, {bad} with problems")
     return WRONG if bad else OK
 
 

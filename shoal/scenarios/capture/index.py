@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from shoal.protocol.capture.frames.pcapng import SHB
 from shoal.protocol.capture.index.blocks import Block, BlockType, Damaged, Torn, read_blocks, read_names, read_object
 from shoal.protocol.capture.index.columns import ROW_SIZE
 from shoal.protocol.wire.errors import RemoteProtocolError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from io import FileIO
     from pathlib import Path
 
-__all__ = ["PIECE", "IndexReader", "Rows", "UnreadableFile", "require_index", "splits", "whole_until"]
+__all__ = ["PIECE", "IndexReader", "Rows", "UnreadableFile", "require_index", "require_raw", "splits", "whole_until"]
 
 PIECE: Final = 1024 * 1024
 """Minimum bytes of rows per piece: small blocks are joined, since each piece costs its reader some calls."""
@@ -126,6 +127,14 @@ def require_index(path: Path) -> None:
                 return
     if path.stat().st_size:
         raise UnreadableFile(f"{path}: is not a capture index (*.kxb): it has none of its blocks")
+
+
+def require_raw(path: Path) -> None:
+    """Reads the first block's kind. An empty file was only just created. Raises OSError, UnreadableFile."""
+    with path.open("rb", buffering=0) as file:
+        first = file.read(4)
+    if first and first != SHB.to_bytes(4, "little")[: len(first)]:
+        raise UnreadableFile(f"{path}: is not a raw capture (*.pcapng): it has no section header")
 
 
 def splits(path: Path, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 
 from shoal.command_line import report_errors
 from shoal.scenarios.capture.files import INDEX, RAW, capture_files
-from shoal.scenarios.capture.index import UnreadableFile, require_index
+from shoal.scenarios.capture.index import UnreadableFile, require_index, require_raw
 from shoal.scenarios.jobs.arguments import parse
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.noise import SPARK_LOG, noise_into
@@ -23,7 +23,7 @@ from shoal.scenarios.jobs.task import JOBS, Task
 from shoal.scenarios.jobs.watch import watching
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -67,16 +67,17 @@ def require_input(given: Arguments) -> None:
 
 def _require_captures(path: Path, suffix: str) -> None:
     """The report names a file that is no index, unless there is no other. Raises JobError."""
-    errors = [_error_of(file) for file in capture_files(path, suffix)] if suffix == INDEX else [None]
+    require = require_index if suffix == INDEX else require_raw
+    errors = [_error_of(file, require) for file in capture_files(path, suffix)]
     if not errors:
         raise JobError(str(path), f"has no captures: their names are shoal-*.{suffix}")
     if None not in errors:
         raise JobError("IN", str(errors[0]))
 
 
-def _error_of(file: CaptureFile) -> Exception | None:
+def _error_of(file: CaptureFile, require: Callable[[Path], None]) -> Exception | None:
     try:
-        require_index(file.path)
+        require(file.path)
     except (OSError, UnreadableFile) as error:
         return error
     return None

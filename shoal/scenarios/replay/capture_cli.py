@@ -15,6 +15,7 @@ import trio
 from shoal.command_line import say
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.cli.flags.cluster import as_cluster_flag
+from shoal.proxy.cli.probe import unreachable
 from shoal.proxy.cluster.cluster import Cluster, NotLearned
 from shoal.proxy.config.settings import Limits
 from shoal.proxy.config.toml import read_config
@@ -72,7 +73,7 @@ def require_usable(target: ClusterSettings | None) -> None:
     except OperatorError as error:
         raise OperatorError(tuple(map(as_cluster_flag, error.problems))) from None
     except NotLearned as error:
-        raise OperatorError.of(",".join(map(str, target.bootstrap)), str(error)) from None
+        raise OperatorError.of(*unreachable(target.bootstrap, error)) from None
 
 
 def _run(
@@ -108,7 +109,7 @@ def _recorded(path: Path, flags: argparse.Namespace) -> Recorded | RawRecorded:
         raise OperatorError.of(str(path), str(error).removeprefix(f"{path}: ")) from None
     if not recorded.partitions:
         left_out = ", ".join(f"{count:,} {why}" for why, count in recorded.left_out.items() if count)
-        raise OperatorError.of(str(path), f"holds nothing to replay (left out: {left_out or 'nothing'})")
+        raise OperatorError.of(str(path), "has no traffic to replay" + (f" (left out: {left_out})" if left_out else ""))
     return recorded
 
 

@@ -87,7 +87,7 @@ def test_the_version_is_told() -> None:
         (["probe", "--tls"], "--tls and --sasl flags: need HOST:PORT"),
         (["probe", "b1:9092", "--cluster", "x"], "--cluster: needs -c shoal.toml"),
         (["probe", "b1:9092", "--tls-key", "x"], "--tls-key: needs certificate"),
-        (["probe", "127.0.0.1:1"], "127.0.0.1:1: cannot reach the broker: 127.0.0.1:1: Connection refused"),
+        (["probe", "127.0.0.1:1"], "127.0.0.1:1: cannot reach the broker: Connection refused"),
         (["probe", "b1:9092", "--topic", "a b"], "--topic: 'a b' cannot be the name of a topic"),
         (["probe", "b1:9092", "--sasl-username", "x"], "--sasl-mechanism: is missing: give one of PLAIN, SCRAM"),
         (["check", "-"], "standard input: is not a MirrorMaker 2 configuration"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
+from shoal.command_line import did_you_mean
 from shoal.protocol.coalesce.policy import JoinLimits
 from shoal.scenarios.jobs.coalescing.lanes import Rules
 
@@ -73,7 +74,7 @@ def read_policy(text: str) -> Policy:
         name, _, value = piece.partition("=")
         name = name.strip().replace("-", "_")
         if name not in kinds:
-            raise ValueError(f"a policy has no {name!r}; it has {', '.join(kinds)}")
+            raise ValueError(f"a policy has no {name!r}; {did_you_mean(name, kinds)}it has {', '.join(kinds)}")
         given[name] = _value(kinds[name], name, value.strip())
     if given.get("group", "broker") not in GROUPS:
         raise ValueError(f"group is one of {', '.join(GROUPS)}")
