@@ -40,4 +40,7 @@ def _watch(spark: SparkSession, job: str, progress: Progress, ended: threading.E
     while not ended.wait(_SECONDS):
         stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
         done, total = sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
-        progress.update(f"{job}: {done:,} of {total:,} tasks")
+        if total:
+            progress.update(f"{job}: {done:,} of {total:,} tasks")
+        else:  # the summary, which others print, starts on an empty line
+            progress.clear()

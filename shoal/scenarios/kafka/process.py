@@ -66,7 +66,7 @@ async def until(
         if process is not None and not process.running:
             raise NotReady(f"{what}: {process.name} ended with {process.exit_code}\n{process.tail()}")
         if trio.current_time() >= deadline:
-            raise NotReady(f"{what}: not within {within:g} s\n{process.tail() if process else ''}")
+            raise NotReady(f"waited {within:g} s for {what}\n{process.tail() if process else ''}")
         await trio.sleep(poll_s)
 
 

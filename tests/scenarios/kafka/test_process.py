@@ -59,7 +59,7 @@ async def test_a_wait_for_a_process_that_ended_fails_at_once_with_its_last_words
 
 
 async def test_a_wait_ends_at_its_deadline() -> None:
-    with pytest.raises(NotReady, match=r"the impossible: not within 0\.05 s"):
+    with pytest.raises(NotReady, match=r"waited 0\.05 s for the impossible"):
         await until(lambda: False, within=0.05, what="the impossible")
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
 
-from shoal.protocol.capture.index.blocks import HEADER_SIZE, BlockType
+from shoal.protocol.capture.index.blocks import HEADER_SIZE, BlockType, read_object
+from shoal.protocol.capture.index.columns import ROW_SIZE
+from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.scenarios.capture.files import capture_files
 from shoal.scenarios.capture.scan import hop, read_at
 from shoal.scenarios.jobs.source.reading import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from io import FileIO
+
+    from shoal.scenarios.capture.scan import Hop
 
 __all__ = ["time_span"]
 
@@ -32,12 +38,22 @@ def time_span(source: str) -> tuple[int, int] | None:
 
 
 def _index_times(path: Path) -> Iterator[int]:
-    """The first row of each file, and of its last block: rows are written in about this order."""
+    """The first and the last row of each file: rows are written in about this order."""
     for capture in capture_files(path):
         with capture.path.open("rb", buffering=0) as file:
-            blocks = [found for found in hop(file, 0, capture.path.stat().st_size) if found.kind == BlockType.ROWS]
-            for block in (blocks[0], blocks[-1]) if blocks else ():
-                yield _TIME.unpack(read_at(file, block.start + HEADER_SIZE, _TIME.size))[0]
+            blocks = list(hop(file, 0, capture.path.stat().st_size))
+            if rows := [block for block in blocks if block.kind == BlockType.ROWS]:
+                last = rows[-1].start + rows[-1].size - _row_size(file, blocks[0])
+                for at in (rows[0].start + HEADER_SIZE, last):
+                    yield _TIME.unpack(read_at(file, at, _TIME.size))[0]
+
+
+def _row_size(file: FileIO, first: Hop) -> int:
+    """As the writer states it at the start of the file: later versions append fields to a row."""
+    with suppress(RemoteProtocolError):  # damaged, or another block
+        size = read_object(read_at(file, first.start + HEADER_SIZE, first.size - HEADER_SIZE)).get("row_size")
+        return size if isinstance(size, int) else ROW_SIZE
+    return ROW_SIZE
 
 
 def _parquet_times(path: Path) -> Iterator[int]:
