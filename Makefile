@@ -80,7 +80,7 @@ docs: ## The documentation as a site, in build/docs; a broken link is an error
 	@scripts/setup docs
 	@scripts/pictures
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "build/docs/index.html"
+	@echo "build/docs/index.html (its search needs HTTP: python3 -m http.server -d build/docs)"
 
 fuzz: ## Hostile bytes for every decoder (some minutes)
 	@scripts/setup fuzz
