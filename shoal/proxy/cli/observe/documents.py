@@ -77,7 +77,7 @@ class Listener(Struct, kw_only=True):
     closed: dict[str, int] = field(default_factory=dict)
     traffic: dict[str, int] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)
-    clusters_differ: str | None = None
+    clusters_differ: bool | None = None
     mirrors: list[Mirror] = field(default_factory=list)
     raw_batches: dict[str, int] = field(default_factory=dict)
     mismatches: dict[str, int] = field(default_factory=dict)

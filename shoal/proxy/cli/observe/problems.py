@@ -69,8 +69,8 @@ def _days_left(certificate: Certificate, now: float) -> float:
 def _of_listeners(listeners: list[Listener]) -> Iterator[str]:
     for listener in listeners:
         where = f"listener {listener.name!r}"
-        if listener.clusters_differ:
-            yield f"{where}: nothing is wrapped: {listener.clusters_differ}"
+        if listener.clusters_differ is False and listener.connections:
+            yield f"{where}: nothing is wrapped: its pair is not known to be two clusters (same-cluster, cluster ids)"
         for mirror, topic, state, why in unwrapped(listener):
             if state in _STUCK:
                 yield f"{where}: {mirror}: topic {topic} is not wrapped ({state}): {why}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from io import StringIO
 from typing import TYPE_CHECKING, Final
 
 from shoal.command_line import say
@@ -48,11 +49,10 @@ def as_text(drawn: object) -> str:
     """For standard output: as wide as its terminal."""
     from rich.console import Console
 
-    is_terminal = sys.stdout.isatty()
-    console = Console(width=None if is_terminal else _WIDE, no_color=not is_terminal)
-    with console.capture() as capture:
-        console.print(drawn)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+    is_terminal, text = sys.stdout.isatty(), StringIO()
+    width = None if is_terminal else _WIDE
+    Console(file=text, force_terminal=is_terminal, width=width, no_color=not is_terminal).print(drawn)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 def show(drawn: object) -> None:

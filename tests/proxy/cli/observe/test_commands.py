@@ -18,6 +18,7 @@ from shoal.proxy.cli.observe.question import NoAnswer, ask, printable
 from shoal.proxy.cli.observe.top import _line, _looks, _screen
 from shoal.proxy.config.settings import Address
 from tests.support.rig import Rig, request, rig, silent, until
+from tests.support.shallow.rig import ShallowRig, shallow_rig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -29,7 +30,7 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\n\x9b31m\u202eevil"
 
 
 @asynccontextmanager
-async def admin(r: Rig) -> AsyncIterator[Address]:
+async def admin(r: Rig | ShallowRig) -> AsyncIterator[Address]:
     port = AdminPort(Address("127.0.0.1", 0))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve_admin, port, r.server)
@@ -103,6 +104,27 @@ async def test_ten_thousand_clients_are_answered_in_slices(capsys: pytest.Captur
             clients.ended(connection)
         assert await run("clients", "--admin", f"{address}", "--json") == 0
         assert len(json.loads(capsys.readouterr().out)["clients"]) == 10_000
+
+
+async def test_every_command_reads_the_status_of_a_mirror(capsys: pytest.CaptureFixture[str]) -> None:
+    async with shallow_rig() as r, admin(r) as address:
+        assert await run("status", "--admin", f"{address}", "--json") == 0
+        (wrap, _) = json.loads(capsys.readouterr().out)["status"]["listeners"]
+        assert wrap["clusters_differ"] is True
+        for command in ("top", "--count", "1"), ("clients",):
+            assert await run(*command, "--admin", f"{address}") == 0
+
+
+async def test_a_full_disk_under_standard_output_is_an_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with rig(silent) as r, admin(r) as address:
+        await met(r, *(request(3, 0, number, client_id=b"client-%d" % number) for number in range(20)))
+        with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: ASYNC230
+            monkeypatch.setattr("sys.stdout", full)
+            assert await run("clients", "--admin", f"{address}") == 2
+        monkeypatch.undo()
+    assert "standard output: cannot be written" in capsys.readouterr().err
 
 
 async def test_status_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
