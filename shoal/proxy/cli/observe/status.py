@@ -97,14 +97,17 @@ def _show_mirrors(listener: Listener) -> None:
             for one in listener.mirrors
         )
         show(table(("mirror", "listener", ">partitions", ">behind, records", ">bytes", ">seconds"), rows))
+    if listener.flows:
+        say("")
     for flow in listener.flows:
         wrapped = sum(topic.state == "wrapped" for topic in flow.topics)
         what = (
             f"{counted(flow.connections, 'connection')}, {wrapped} of {counted(flow.number_of_topics, 'topic')} wrapped"
         )
-        say(printable(f"\nmirror {flow.client_id} at {flow.peer}: {what}".lstrip("\n")))
+        say(printable(f"mirror {flow.client_id} at {flow.peer}: {what}"))
     raw = list(unwrapped(listener))
     if raw:
+        say("")
         show(table(("mirror", "topic", "state", "why it is not wrapped"), raw[:_MOST_TOPICS]))
     if len(raw) > _MOST_TOPICS:
         say(f"and {len(raw) - _MOST_TOPICS} more: shoal status --json")
