@@ -207,7 +207,8 @@ class Listener:
                     accepting.start_soon(self.login.keep_fresh)
                 await self._draining.wait()
                 accepting.cancel_scope.cancel()
-            self._drain_connections()
+                self._drain_connections()
+            self._drain_connections()  # those whose greeting ended meanwhile
 
     def _drain_connections(self) -> None:
         for connection in list(self.connections):

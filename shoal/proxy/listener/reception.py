@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -41,6 +42,8 @@ __all__ = ["Reception"]
 log = logging.getLogger("shoal.listener")
 
 _QUIET_SECONDS = 10.0  # the same failure is logged at most this often
+_MOST_READ = 65536
+_LEAVE_SECONDS = 1.0  # for a client to close its side, too
 
 
 class Reception:
@@ -137,6 +140,7 @@ class Reception:
             self._log_unexpected(error, peer.host)
             self._end(sock, guest, GreetingFailed(CloseCause.INTERNAL, repr(error)), peer)
         except trio.Cancelled:
+            await _take_leave(sock)
             self._end(sock, guest, GreetingFailed(CloseCause.DRAINED), peer)
             raise
 
@@ -199,3 +203,13 @@ class Reception:
                 setting=due.setting,
             )
             log.warning("connections-refused", extra=values)
+
+
+async def _take_leave(sock: socket.socket) -> None:
+    """FIN, then read until the client's FIN: closing with unread bytes of a handshake would be a reset."""
+    with trio.move_on_after(_LEAVE_SECONDS, shield=True), suppress(OSError):
+        sock.shutdown(socket.SHUT_WR)
+        while True:
+            await trio.lowlevel.wait_readable(sock)
+            if not sock.recv(_MOST_READ):
+                return

@@ -218,6 +218,18 @@ async def test_a_drain_ends_greetings() -> None:
         assert await r.closed() == {CloseCause.DRAINED: 1}
 
 
+@pytest.mark.parametrize("tls", [Tls(0), Tls.TO_CLIENTS])
+async def test_a_drain_in_the_midst_of_a_greeting_is_no_reset(tls: Tls) -> None:
+    """The client's bytes are not read yet: a plain close would be a reset, and clients show that as an error."""
+    async with rig(proxy_protocol=() if tls else LOCALHOST, tls=tls) as r:
+        with socket.create_connection(("127.0.0.1", r.listener.port), timeout=60) as client:
+            await until(lambda: r.listener.tally.opened == 1)
+            client.sendall(b"\x16\x03\x01\x02\x00" if tls else V2_FROM)
+            r.server.drain()
+            assert await trio.to_thread.run_sync(client.recv, 100) == b""
+        assert await r.closed() == {CloseCause.DRAINED: 1}
+
+
 # -- before a login at the broker --------------------------------------------------------------------------------------
 
 
