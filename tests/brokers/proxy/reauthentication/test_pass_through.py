@@ -11,10 +11,8 @@ delayed requests, the broker would cut many: at most one for twenty renewals is 
 from __future__ import annotations
 
 import re
-import shutil
 from collections import Counter
 from functools import partial
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -25,14 +23,13 @@ from confluent_kafka import Consumer, TopicPartition
 from shoal.proxy.statistics import CloseCause
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
 from shoal.scenarios.kafka.content.clients import client_config
-from shoal.scenarios.kafka.java.jars import jars
-from shoal.scenarios.kafka.java.jvm import Jvm
 from shoal.scenarios.kafka.metrics import attribute
-from shoal.scenarios.kafka.process import Process, until
+from shoal.scenarios.kafka.process import until
 from shoal.scenarios.kafka.security.clients import ClientSecurity
 from shoal.scenarios.kafka.security.listeners import BrokerTls
 from tests.brokers.proxy.reauthentication.clients import Outcome, kafka_python, librdkafka, values
 from tests.brokers.proxy.rig.data import new_topic, read
+from tests.support.kafka.long_lived import long_lived, outcomes
 from tests.support.shoal_process import (
     ShoalProcess,
     connected_to,
@@ -44,6 +41,7 @@ from tests.support.shoal_process import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from shoal.scenarios.kafka.security.certificates import Authority
     from shoal.scenarios.kafka.security.tokens import TokenIssuer
@@ -76,7 +74,7 @@ async def test_clients_renew_their_sessions_through_shoal(
     logins = {mechanism: _login(mechanism, issuer, ca) for mechanism in MECHANISMS}
     address = cluster.nodes[1].secured_address(listener)
     topics = {(kind, mechanism): new_topic(cluster, [[1]]) for kind in (*PYTHON, "java") for mechanism in MECHANISMS}
-    outcomes: dict[str, Outcome] = {}
+    found: dict[str, Outcome] = {}
     stop, stop_file = Event(), tmp_path / "stop"
 
     async with running_shoal(_shoal(address, authority if ca else None, tmp_path)) as shoal:
@@ -85,9 +83,9 @@ async def test_clients_renew_their_sessions_through_shoal(
         async def run(kind: str, mechanism: str) -> None:
             topic = topics[kind, mechanism]
             call = partial(PYTHON[kind], bootstrap, topic, logins[mechanism], stop)
-            outcomes[topic] = await trio.to_thread.run_sync(call)
+            found[topic] = await trio.to_thread.run_sync(call)
 
-        java = await _java(bootstrap, {topics["java", name]: login for name, login in logins.items()}, stop_file)
+        java = await long_lived(bootstrap, {topics["java", name]: login for name, login in logins.items()}, stop_file)
         async with trio.open_nursery() as nursery:
             for kind in PYTHON:
                 for mechanism in MECHANISMS:
@@ -106,9 +104,9 @@ async def test_clients_renew_their_sessions_through_shoal(
         await until(lambda: not java.running, within=START_S, what="Java's clients to end")
 
     assert java.exit_code == 0, java.tail()
-    told = [line.split()[1:] for line in java.output().splitlines() if line.startswith("outcome ")]
-    sent = {topic: int(count) for topic, count, _ in told} | {topic: one.sent for topic, one in outcomes.items()}
-    assert {topic for topic, one in outcomes.items() if one.received != values(one.sent)} == set()
+    told = outcomes(java)
+    sent = {topic: count for topic, count, _ in told} | {topic: one.sent for topic, one in found.items()}
+    assert {topic for topic, one in found.items() if one.received != values(one.sent)} == set()
     assert {topic: [record.value for record in read(cluster.bootstrap, topic)[0]] for topic in topics.values()} == {
         topic: values(sent[topic]) for topic in topics.values()
     }
@@ -126,14 +124,14 @@ async def test_clients_renew_their_sessions_through_shoal(
     assert refused == 0
     assert ended <= {*_CUT, CloseCause.CLIENT_CLOSED}
     assert cut.total() <= late, "the broker closes connections for no other reason"
-    assert {topic: one.errors for topic, one in outcomes.items() if one.errors} == {}
-    reports = {topic: one.reports for topic, one in outcomes.items() if len(one.reports) > _MOST_REPORTS * cut[topic]}
+    assert {topic: one.errors for topic, one in found.items() if one.errors} == {}
+    reports = {topic: one.reports for topic, one in found.items() if len(one.reports) > _MOST_REPORTS * cut[topic]}
     assert reports == {}
     assert late <= renewed / 20
     assert len(before - after) <= late, "no other connection that was used all the time was lost"
     assert len(before) >= 2 * len(topics), "a producer's and a consumer's for each topic"
     assert renewed >= 3 * (2 * len(topics) - late)
-    assert {topic: renewals for topic, _, renewals in told if int(renewals) < 3 and not cut[topic]} == {}
+    assert {topic: renewals for topic, _, renewals in told if renewals < 3 and not cut[topic]} == {}
 
 
 def _login(mechanism: str, issuer: TokenIssuer, ca: Path | None) -> ClientSecurity:
@@ -152,20 +150,6 @@ def _shoal(brokers: str, authority: Authority | None, work: Path) -> ShoalProces
     document = {"cluster": [cluster], "listener": [listener], "log": {"level": "debug"}}
     config = write_toml(work / "shoal.toml", document)
     return ShoalProcess(["run", "-c", str(config)], work=work, ports=[port])
-
-
-async def _java(bootstrap: str, logins: dict[str, ClientSecurity], stop: Path) -> Process:
-    """`LongLived.java` with a producer and a consumer for each topic."""
-    assert shutil.which("javac"), "Java runs a source file only with a compiler"
-    work, arguments = stop.parent, [str(stop)]
-    for topic, login in logins.items():
-        config = login.write(work / f"{topic}.properties")
-        config.write_text(f"{config.read_text()}bootstrap.servers={bootstrap}\nclient.id={topic}\n")
-        arguments += [topic, str(config)]
-    options = tuple({option for login in logins.values() for option in login.jvm_options})
-    source = Path(__file__).with_name("LongLived.java")
-    argv = Jvm(lib=await jars("4.3.0"), options=options).argv(str(source), *arguments)
-    return Process(argv, log=work / "java.log", name="Java's clients")
 
 
 def _all_begun(cluster: Cluster, topics: set[str]) -> bool:
