@@ -1,22 +1,28 @@
 """MirrorMaker 2 as a connector on a Kafka Connect worker in distributed mode, the usual deployment.
 
 The worker's own topics are on the target cluster. Only the connector's configuration, which the REST interface takes as
-JSON (`PUT /connectors/NAME/config`), mentions Shoal.
+JSON (`PUT /connectors/NAME/config`), mentions Shoal. Workers with the same aliases are one Connect cluster.
 """
 
 import json
-from collections.abc import Mapping
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import trio
 
 from shoal.scenarios.kafka.errors import HarnessError
-from shoal.scenarios.kafka.java.jvm import write_properties
+from shoal.scenarios.kafka.java.jars import jars
+from shoal.scenarios.kafka.java.jvm import Jvm, write_properties
 from shoal.scenarios.kafka.mirror import START_TIMEOUT_S, Mirror, MirrorSpec
 from shoal.scenarios.kafka.ports import LOOPBACK, free_port
 from shoal.scenarios.kafka.process import Process, until
 
+SIDECAR = "sidecar.shoal.test"
+"""The name of Shoal in the configuration of all workers; each resolves it to its own one's address."""
 _MAIN = "org.apache.kafka.connect.cli.ConnectDistributed"
 _REQUEST_TIMEOUT_S = 90.0  # the worker's own: a PUT waits until its group has rebalanced
 # What `MirrorSpec.properties` sets for a dedicated mirror.
@@ -30,7 +36,7 @@ _CONNECTOR: Mapping[str, str] = {
 
 
 def worker_properties(spec: MirrorSpec, port: int) -> dict[str, str]:
-    """A single worker; its default converters differ from the mirror's, its REST interface is on loopback."""
+    """A worker's; its default converters differ from the mirror's, its REST interface is on loopback."""
     name = f"connect-{spec.source_alias}-{spec.target_alias}"
     stores = {store: f"{name}-{store}" for store in ("config", "offset", "status")}
     return {
@@ -106,6 +112,42 @@ class ConnectMirror(Mirror):
         url = f"http://{LOOPBACK}:{self._port}{path}"
         request = Request(url, body.encode() or None, headers, method=method)
         return await trio.to_thread.run_sync(_answer, request)
+
+
+class SidecarWorker(ConnectMirror):
+    """One of several workers, with a Shoal beside it, as in a pod: `address` is what `SIDECAR` means for it alone."""
+
+    address = ""  # of its REST interface, by which the other workers know it
+
+    @classmethod
+    async def beside(cls, address: str, work: Path, spec: MirrorSpec) -> Self:
+        """Starts it, and returns without waiting for it to be ready."""
+        names = {SIDECAR: address, "localhost": LOOPBACK, socket.gethostname(): LOOPBACK}
+        hosts = work / "hosts"
+        hosts.write_text("".join(f"{host} {name}\n" for name, host in names.items()))
+        options = (f"-Djdk.net.hosts.file={hosts}",)
+        worker = cls(work, spec, Jvm(lib=await jars(spec.version), options=options))
+        worker.restart()
+        return worker
+
+    def restart(self, spec: MirrorSpec | None = None) -> None:
+        super().restart(spec)
+        self.address = f"{LOOPBACK}:{self._port}"
+
+    def worker_properties(self) -> dict[str, str]:
+        """The group notices a killed worker within seconds, and waits 1 s, not 5 min, for it to come back."""
+        return {
+            **super().worker_properties(),
+            "session.timeout.ms": "6000",
+            "heartbeat.interval.ms": "2000",
+            "scheduled.rebalance.max.delay.ms": "1000",
+            "offset.flush.interval.ms": "500",
+        }
+
+    async def tasks(self, name: str) -> Sequence[tuple[str, str]]:
+        """The connector's tasks: address of the worker, and state."""
+        status = json.loads(await self._ask("GET", f"/connectors/{name}/status"))
+        return [(task["worker_id"], task["state"]) for task in status["tasks"]]
 
 
 def _answer(request: Request) -> str:
