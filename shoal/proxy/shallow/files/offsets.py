@@ -44,8 +44,8 @@ log = logging.getLogger("shoal.unwrap")
 
 _FIRST = "shoal offsets 1"
 _GROWTH = 4 * 1024 * 1024
-"""The file is written anew when it has grown by so much, and by as much as it had: 100,000 lines take 0.2 s of a
-thread, and a mirror with 1,000 requests a second writes them in two minutes."""
+"""The file is written anew when it has grown by so much, and by as much as it had: 140,000 lines, or two minutes of a
+mirror with 1,000 requests a second. 200,000 ranges take 0.03 s of the event loop and 0.2 s of a thread."""
 _LOST = "shoal translate does not know what is appended from now on"
 
 _Pair = tuple[TopicPartition, SourcePartition]
