@@ -107,7 +107,9 @@ class Server:
         self.state = ServerState.STARTING
         self.started = trio.Event()  # all listeners accept
         self.last_reload: Mapping[str, object] = {}  # result, text, and the fields of the log line
-        self._ports_are_held = False
+        self._ports_are_free = trio.Event()  # else another Shoal is about to take over
+        self._ports_are_free.set()
+        self._was_signalled = False
         self._also_listening: dict[str, socket.socket] = {}
         self._error: OperatorError | None = None
         self.clients = Clients()
@@ -263,6 +265,9 @@ class Server:
     def stop(self, signal_name: str) -> None:
         """The first signal ends in order: at once, or when the clients have gone. The second one ends at once."""
         limits = self.settings.limits
+        was_signalled, self._was_signalled = self._was_signalled, True
+        if self.state is ServerState.DRAINING and not was_signalled:  # since another Shoal has taken over
+            return self._log_draining(signal_name, round(self._scope.deadline - trio.current_time(), 1), "already, ")
         if self.state not in _UNSTOPPED:
             log.info("ending-at-once", extra=event(f"{signal_name}: ending at once", signal=signal_name.lower()))
             return self._end()
@@ -273,13 +278,16 @@ class Server:
 
     async def _drain_without_clients(self, signal_name: str) -> None:
         await until_clients_gone(self.connections, self.settings.limits.drain_wait_seconds)
-        self._drain_after(signal_name)
+        if self.state is ServerState.WAITING_FOR_CLIENTS:  # else another Shoal has taken over, or a second signal came
+            self._drain_after(signal_name)
 
     def _drain_after(self, signal_name: str) -> None:
-        seconds = self.settings.limits.drain_seconds
-        text = f"{signal_name}: draining for at most {seconds:g} s"
-        log.info("draining", extra=event(text, signal=signal_name.lower(), seconds=seconds))
+        self._log_draining(signal_name, self.settings.limits.drain_seconds)
         self.drain()
+
+    def _log_draining(self, signal_name: str, seconds: float, already: str = "") -> None:
+        text = f"{signal_name}: draining {already}for at most {seconds:g} s"
+        log.info("draining", extra=event(text, signal=signal_name.lower(), seconds=seconds))
 
     def drain(self) -> None:
         """Stop accepting, answer pending requests, end. A second call ends at once."""
@@ -304,10 +312,13 @@ class Server:
     ) -> Reload | None:
         """Use the settings that `load` reads, as far as they need no restart. None: they are refused, and the log has
         all findings; the former settings stay, as a whole. `prepare`: what else takes part; raises OperatorError.
+
+        Waits while another Shoal is about to take over.
         """
         try:
             wanted = await trio.to_thread.run_sync(_load_and_check, load)
-            if not self.state.is_ready or self._ports_are_held:
+            await self._ports_are_free.wait()
+            if not self.state.is_ready:
                 text = "the configuration is not reloaded: Shoal is ending"
                 self.last_reload = {"result": "ignored", "text": text}
                 log.info("reload-ignored", extra=event(text))
@@ -363,9 +374,12 @@ class Server:
     # -- another Shoal takes over (lifecycle/giving.py) ----------------------------------------------------------------
 
     def listening(self) -> list[tuple[str, socket.socket]]:
-        """All sockets that listen, and what each is for: a listener's mode, or what `also_listens` says."""
+        """All sockets that listen, and what each is for: a listener's mode, or what `also_listens` says.
+
+        A drain has closed those of listeners.
+        """
         of_clients = [(x.settings.mode.value, sock) for x in self.listeners.values() for sock in x.ports.listening()]
-        return [*of_clients, *self._also_listening.items()]
+        return [(use, sock) for use, sock in (*of_clients, *self._also_listening.items()) if sock.fileno() >= 0]
 
     def also_listens(self, use: str, sock: socket.socket | None) -> None:
         """One socket for each use; None: no longer."""
@@ -375,7 +389,10 @@ class Server:
 
     def hold_ports(self, *, held: bool) -> None:
         """While another Shoal takes over, no port is bound, and none is written to the state directory."""
-        self._ports_are_held = held
+        if held:
+            self._ports_are_free = trio.Event()
+        else:
+            self._ports_are_free.set()
         for listener in self.all_listeners():
             listener.ports.hold(held=held)
 
@@ -385,6 +402,7 @@ class Server:
             act()
         if self.state.accepts:
             self.drain()
+        self._ports_are_free.set()
 
     async def until_released(self) -> None:
         """Wait until the mirrors' listeners have ended and their files are closed."""

@@ -30,7 +30,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["MOST_DESCRIPTORS", "VERSION", "Channel", "ChannelLost", "Word"]
+__all__ = ["MOST_DESCRIPTORS", "VERSION", "Channel", "ChannelLost", "PeerEnded", "Word"]
 
 VERSION: Final = 1
 MOST_DESCRIPTORS: Final = 200  # of a message; the kernel takes 253 (SCM_MAX_FD)
@@ -53,6 +53,13 @@ class ChannelLost(Exception):
     """The other Shoal has closed it, sends something else, or says nothing in time. The message says which."""
 
 
+class PeerEnded(ChannelLost):
+    """It has closed the channel. One that goes on says so before."""
+
+    def __init__(self) -> None:
+        super().__init__("it has ended")
+
+
 class Channel:
     def __init__(self, sock: trio.socket.SocketType) -> None:
         self._sock = sock
@@ -70,7 +77,7 @@ class Channel:
         try:
             await self._sock.sendmsg([data], passed)
         except OSError as error:
-            raise ChannelLost(error.strerror or str(error)) from error
+            raise _lost(error) from error
 
     def say_now(self, word: Word, **values: object) -> None:
         """Without waiting, whether the other one still listens or not."""
@@ -88,13 +95,13 @@ class Channel:
         try:
             data, passed, flags, _ = await self._sock.recvmsg(_MOST_BYTES, space, socket.MSG_CMSG_CLOEXEC)
         except OSError as error:
-            raise ChannelLost(error.strerror or str(error)) from error
+            raise _lost(error) from error
         descriptors = [number for level, kind, numbers in passed for number in _numbers(level, kind, numbers)]
         try:
             if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
                 raise ChannelLost("too many open files: raise the limit (ulimit -n, LimitNOFILE)")
             if not data:
-                raise ChannelLost("it has ended")
+                raise PeerEnded
             message = json.loads(data)
             return Word(message.pop("word")), message, descriptors
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -106,6 +113,13 @@ class Channel:
 
     def close(self) -> None:
         self._sock.close()
+
+
+def _lost(error: OSError) -> ChannelLost:
+    """A process that ends with unread messages resets the channel."""
+    if isinstance(error, ConnectionResetError | BrokenPipeError):
+        return PeerEnded()
+    return ChannelLost(error.strerror or str(error))
 
 
 def _numbers(level: int, kind: int, data: bytes) -> array.array[int]:

@@ -1,7 +1,8 @@
 """The Shoal that runs, when another one takes over: it passes on its ports, and then drains.
 
 Until the other one is ready, nothing changes here, except that no new port is bound and no port is written to the state
-directory. If the other one fails, this one goes on as before.
+directory. If the other one fails, this one goes on as before. One that drains already hands over, too: what it has
+closed, the other one opens.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class Giving:
             await self._give(channel, pid, str(hello.get("shoal")))
         except ChannelLost as error:
             self._log_failed(pid, str(error))
+            channel.say_now(Word.REFUSED, why=str(error))  # else it seems that this process has ended
         finally:
             if takes and not self._gave:
                 self._taker = None
@@ -96,8 +98,8 @@ class Giving:
             return f"this Shoal is {shoal_version()}, which hands its ports over in another way: restart it instead"
         if self._taker is not None:
             return f"process {self._taker} is taking over at this moment"
-        if self._server.state is not ServerState.SERVING:
-            return f"this Shoal is {self._server.state.name.lower().replace('_', ' ')}"
+        if self._server.state is ServerState.STARTING:
+            return "this Shoal is starting"
         return None
 
     async def _give(self, channel: Channel, pid: int, version: str) -> None:
@@ -109,8 +111,6 @@ class Giving:
         word, values, _ = await channel.receive(within=_READY_SECONDS)
         if word is not Word.READY:
             return self._log_failed(pid, str(values.get("why", word)))
-        if self._server.state is not ServerState.SERVING:  # a signal was faster
-            return await channel.send(Word.REFUSED, why=f"this Shoal is {self._server.state.name.lower()}")
         await channel.send(Word.GO)
         self._gave = True
         self._accepting.cancel()
@@ -119,6 +119,7 @@ class Giving:
         log.info("taken-over", extra=event(text, pid=pid))
         self._server.hand_over()
         await self._server.until_released()
+        self._directory.close()
         await channel.send(Word.RELEASED)
         await trio.sleep_forever()  # the end of the channel is the end of this process
 

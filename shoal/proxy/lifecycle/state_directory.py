@@ -85,20 +85,24 @@ class StateDirectory:
                 os.pwrite(self.lock, f"{os.getpid()}\n".encode(), 0)
 
     def give_up(self) -> None:
-        """Another process has it now."""
+        """Another process has it now. This one keeps the lock as long as it has files here, even if the other ends."""
         self._is_ours = False
+        self._close_control()
 
     def close(self) -> None:
         """The lock is released when all processes that have its descriptor have closed it."""
+        self._close_control()
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
+
+    def _close_control(self) -> None:
         if self.control is not None:
             if self._is_ours:
                 with suppress(OSError):
                     (self.path / _SOCKET).unlink()
             self.control.close()
             self.control = None
-        if self.lock is not None:
-            os.close(self.lock)
-            self.lock = None
 
 
 def _locked(path: Path) -> int:

@@ -8,6 +8,8 @@ kernel's queue. (Two sockets with SO_REUSEPORT have a queue each: when one is cl
     released  its mirrors' listeners have ended, and their files are closed: this one opens the files, and accepts there
 
 So mirrors are never served by two Shoals at a time: for them, a takeover is a restart without refused connections.
+
+If the Shoal before is killed meanwhile, this one has what it needs, and takes over. One that goes on says so.
 """
 
 from __future__ import annotations
@@ -15,14 +17,14 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from shoal.proxy.config.identity import shoal_version
 from shoal.proxy.errors import OperatorError
-from shoal.proxy.lifecycle.channel import VERSION, Channel, ChannelLost, Word, close_all
+from shoal.proxy.lifecycle.channel import VERSION, Channel, ChannelLost, PeerEnded, Word, close_all
 from shoal.proxy.lifecycle.state_directory import StateDirectory, short_path
 from shoal.proxy.logs import event
 
@@ -54,11 +56,14 @@ class Taking:
 
     @classmethod
     async def ask(cls, path: Path) -> Taking:
-        """Raises OperatorError: the Shoal that runs goes on."""
+        """Raises OperatorError: the Shoal that runs goes on; and PeerEnded: it ends, or cannot be asked."""
         channel = await _connected(path)
         try:
             await channel.send(Word.TAKE, version=VERSION, pid=os.getpid(), shoal=shoal_version())
             return await cls._receive(channel, path)
+        except PeerEnded:
+            channel.close()
+            raise
         except ChannelLost as error:
             channel.close()
             raise _failed(f"the Shoal in {path} does not hand over its ports: {error}. It goes on") from None
@@ -71,35 +76,42 @@ class Taking:
         """Raises ChannelLost and OperatorError."""
         pid, lock, control = 0, -1, -1
         sockets: list[tuple[str, socket.socket]] = []
-        while True:
-            word, values, descriptors = await channel.receive(within=_ANSWER_SECONDS)
-            match word, descriptors:
-                case Word.DIRECTORY, [lock, control]:
-                    pid = int(values.get("pid", 0))
-                case Word.PORTS, _ if len(descriptors) == len(values.get("uses", ())):
-                    sockets += zip(map(str, values["uses"]), map(_socket, descriptors), strict=True)
-                case Word.ALL, [] if lock >= 0:
-                    directory = StateDirectory.inherited(path, lock, _socket(control))
-                    return cls(channel, directory, sockets, pid)
-                case Word.REFUSED, []:
-                    raise _failed(f"the Shoal in {path} refuses: {values.get('why')}. It goes on")
-                case _:
-                    close_all(descriptors)
-                    raise ChannelLost(f"it says {word}")
+        with ExitStack() as received:
+            while True:
+                word, values, descriptors = await channel.receive(within=_ANSWER_SECONDS)
+                match word, descriptors:
+                    case Word.DIRECTORY, [lock, control]:
+                        received.callback(close_all, descriptors)
+                        pid = int(values.get("pid", 0))
+                    case Word.PORTS, _ if len(descriptors) == len(values.get("uses", ())):
+                        some = [received.enter_context(_socket(number)) for number in descriptors]
+                        sockets += zip(map(str, values["uses"]), some, strict=True)
+                    case Word.ALL, [] if lock >= 0:
+                        received.pop_all()
+                        directory = StateDirectory.inherited(path, lock, _socket(control))
+                        return cls(channel, directory, sockets, pid)
+                    case Word.REFUSED, []:
+                        raise _failed(f"the Shoal in {path} refuses: {values.get('why')}. It goes on")
+                    case _:
+                        close_all(descriptors)
+                        raise ChannelLost(f"it says {word}")
 
     async def commit(self) -> None:
         """Everything here is ready. When this returns, the Shoal before accepts nothing more. Raises OperatorError."""
+        word, values, goes_on = Word.GO, dict[str, Any](), "drains"
         try:
             with trio.CancelScope(shield=True):  # else a signal now would end both
                 await self._channel.send(Word.READY)
                 word, values, _ = await self._channel.receive(within=_GO_SECONDS)
+        except PeerEnded:
+            goes_on = "has ended"
         except ChannelLost as error:
             raise _failed(f"process {self.pid} has not handed over its ports: {error}") from None
         if word is not Word.GO:
             raise _failed(f"process {self.pid} has not handed over its ports: {values.get('why', word)}. It goes on")
         self._has_taken = True
         self.directory.note_pid()
-        text = f"took over from process {self.pid}, which drains"
+        text = f"took over from process {self.pid}, which {goes_on}"
         log.info("took-over", extra=event(text, pid=self.pid))
 
     async def released(self) -> None:
@@ -144,7 +156,7 @@ class Taking:
 
 
 async def _connected(path: Path) -> Channel:
-    """Raises OperatorError."""
+    """Raises OperatorError and PeerEnded."""
     sock = trio.socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         with trio.fail_after(_ANSWER_SECONDS), short_path(path) as address:
@@ -152,6 +164,9 @@ async def _connected(path: Path) -> Channel:
     except PermissionError:
         sock.close()
         raise _failed(f"the Shoal in {path} is of another user: start this one as the same user") from None
+    except (ConnectionRefusedError, FileNotFoundError):
+        sock.close()
+        raise PeerEnded from None
     except (OSError, trio.TooSlowError) as error:
         sock.close()
         why = getattr(error, "strerror", None) or "no answer"

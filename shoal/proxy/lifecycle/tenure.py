@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
 
 from shoal.proxy.cluster.state_files import require_state_dir
 from shoal.proxy.config.settings import Mode
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.lifecycle.channel import PeerEnded
 from shoal.proxy.lifecycle.state_directory import InUse, StateDirectory
 from shoal.proxy.lifecycle.taking import Taking
 from shoal.proxy.listener.sockets import ListeningSockets
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["ADMIN", "Tenure", "tenure"]
 
 log = logging.getLogger("shoal.server")
+
+_END_SECONDS: Final = 15.0
+"""For a Shoal that drains, when the one that took over from it has ended: no process answers for it."""
+_LOOK_SECONDS: Final = 0.1
 
 ADMIN = "admin"
 """The use of the admin listener's socket; of other sockets it is the listener's mode."""
@@ -62,15 +69,26 @@ async def tenure(path: Path | None, *, takeover: bool = False) -> AsyncIterator[
 
 async def _entered(path: Path, *, takeover: bool) -> tuple[StateDirectory, Taking | None]:
     """Raises OperatorError."""
-    try:
-        directory = StateDirectory.take(path)
-    except InUse as error:
+    ends_at = trio.current_time() + _END_SECONDS
+    while True:
+        try:
+            directory = StateDirectory.take(path)
+        except InUse as error:
+            owner = error
+        else:
+            if takeover:
+                text = f"--takeover: no Shoal runs in {path}: an ordinary start"
+                log.info("nothing-to-take-over", extra=event(text, directory=str(path)))
+            return directory, None
         if not takeover:
-            what = f"{path} is in use by {error}, a Shoal that still runs: stop it, or replace it with --takeover"
-            raise OperatorError.of("state-dir", f"{what}, or give each a state-dir of its own") from None
-        taking = await Taking.ask(path)
-        return taking.directory, taking
-    if takeover:
-        text = f"--takeover: no Shoal runs in {path}: an ordinary start"
-        log.info("nothing-to-take-over", extra=event(text, directory=str(path)))
-    return directory, None
+            what = f"{path} is in use by {owner}, a Shoal that still runs: stop it, or replace it with --takeover"
+            raise OperatorError.of("state-dir", f"{what}, or give each a state-dir of its own")
+        try:
+            taking = await Taking.ask(path)
+        except PeerEnded:
+            if trio.current_time() > ends_at:
+                what = f"{path} is in use by {owner}, which cannot be asked for its ports: stop it"
+                raise OperatorError.of("--takeover", what) from None
+            await trio.sleep(_LOOK_SECONDS)
+        else:
+            return taking.directory, taking

@@ -129,12 +129,12 @@ async def test_sighup_while_shoal_starts_is_obeyed_when_it_serves(tmp_path: Path
     async with trio.open_nursery() as nursery:
         nursery.start_soon(shoal.start)
         await until(
-            lambda: shoal._process is not None and "starting" in shoal.output(), within=20, what="its first line"
+            lambda: shoal._process is not None and "starting" in shoal.output(), within=60, what="its first line"
         )
         for _ in range(20):
             os.kill(shoal.pid, signal.SIGHUP)
             await trio.sleep(0.02)
-    await until(lambda: bool(logged(shoal, "reloaded")), within=20, what="a reload")
+    await until(lambda: bool(logged(shoal, "reloaded")), within=60, what="a reload")
     os.kill(shoal.pid, signal.SIGHUP)
     await shoal.stop()  # by SIGTERM, at the same time
 
@@ -149,7 +149,7 @@ async def test_a_configuration_map_of_kubernetes_is_watched(tmp_path: Path) -> N
     async with running_shoal(ShoalProcess(argv, work=tmp_path, ports=[port])) as shoal:
         (tmp_path / "next").symlink_to("two")
         os.replace(tmp_path / "next", tmp_path / "..data")
-        await until(lambda: bool(logged(shoal, "reloaded")), within=20, what="a reload")
+        await until(lambda: bool(logged(shoal, "reloaded")), within=60, what="a reload")
         assert logged(shoal, "reloaded")[0]["applied"] == ["limits.drain-seconds"]
         assert not logged(shoal, "files-reread")
 
