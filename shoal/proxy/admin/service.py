@@ -24,6 +24,7 @@ log = logging.getLogger("shoal.admin")
 
 class AdminService:
     def __init__(self) -> None:
+        self._server: Server | None = None
         self._port: AdminPort | None = None
         self._served: AdminPort | None = None
         self._serving = trio.CancelScope()
@@ -47,10 +48,13 @@ class AdminService:
         if self._port is not None and self._port is not self._served:  # reloads were faster
             self._port.close()
         self._port = port
+        if self._server is not None:
+            self._announce(self._server)
         self._serving.cancel()
 
     async def run(self, server: Server, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until another Shoal takes over: then that one answers at this address."""
+        self._server = server
         server.when_taken_over.append(self._taken_over)
         self._announce(server)
         task_status.started()
@@ -60,7 +64,6 @@ class AdminService:
                 await _serve(self._port, server)
             if self._is_taken_over:
                 return
-            self._announce(server)
 
     def _announce(self, server: Server) -> None:
         port = self._port
