@@ -45,7 +45,7 @@ demo-capture: ## Capture a real run and analyse it with Spark (8 minutes; CAPTUR
 
 test: $(AGENT) ## All tests except the slow ones, with real brokers
 	@scripts/setup kcat tshark krb5 old-clients $(KAFKA_TESTED) class-archives
-	@$(BIN)/pytest $(TWO_AT_ONCE) -m "not slow and not agent and not spark"
+	@$(BIN)/pytest $(TWO_AT_ONCE) --durations=20 --durations-min=20 -m "not slow and not agent and not spark"
 
 test-slow: $(AGENT) ## The slow tests
 	@scripts/setup kcat tshark krb5 old-clients $(KAFKA_TESTED) class-archives

@@ -276,7 +276,7 @@ async def test_no_secret_is_in_anything_that_shoal_writes(stand: Stand, topic: s
             broken.write_text("broken " + broken.read_text(encoding="utf-8"), encoding="utf-8")
         (stand.work / "client-secret").chmod(0o644)
         os.kill(shoal.pid, 1)
-        await shoal.until_logged("TLS files are not used")
+        await shoal.until_logged("OpenSSL cannot load")
         again = await traffic(
             stand, topic, "plain", "token", "endpoint", "command", "wrong", "through", "here", "bearer"
         )

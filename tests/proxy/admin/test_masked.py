@@ -57,7 +57,7 @@ ports = "9093-9095"
 certificate = "/etc/shoal/server.pem"
 [listener.sasl]
 mechanisms = ["OAUTHBEARER"]
-jwks-endpoint = "https://user:{SECRET}@issuer.example/keys?key={SECRET}"
+jwks-endpoint = "https://issuer.example/keys?key={SECRET}"
 issuer = "https://issuer.example"
 audience = "shoal"
 """
@@ -81,5 +81,5 @@ def test_the_rest_is_shown(shown: Any) -> None:
     assert endpoint["client-secret"] == {"file": "/etc/shoal/client-secret"}
     assert plain["password"] == {"file": "/etc/shoal/password"}
     assert shown["cluster"][0]["tls"]["key-password"] == {"env": "KEY_PASSWORD"}
-    assert shown["listener"][0]["sasl"]["jwks-endpoint"] == f"https://{MASK}@issuer.example/keys?{MASK}"
+    assert shown["listener"][0]["sasl"]["jwks-endpoint"] == f"https://issuer.example/keys?{MASK}"
     assert shown["listener"][0]["listen"] == "127.0.0.1:9092"
