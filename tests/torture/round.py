@@ -283,6 +283,7 @@ def _traits(plan: Plan) -> dict[str, bool]:
     return {
         "exactly-once": any(one.exactly_once for one in plan.mirrors),
         "merged": len(plan.mirrors) > 1 and plan.mirrors[0].identity,
+        "retention": any(topic.shortened for topic in plan.topics),
     }
 
 
