@@ -74,7 +74,8 @@ TABLE: tuple[Expected, ...] = (
     _expected(r"does not say where its partitions end", _BROKER, _LINK),
     _expected(r"the topic was deleted and created again|passes over offsets", {"recreate-topic"}),
     # Records that retention deletes while a mirror is away.
-    _expected(r"are gone from the log, and .* has not mirrored them|passes over offsets", {"retention"}),
+    _expected(r"are gone from the log, and .* has not mirrored them", {"retention"}),
+    _expected(r"passes over offsets .*: they expired or were deleted", {"retention"}),
     _expected(r"gaps (before now|meanwhile) are not seen|that were stopped at a gap go on", {"full-disk"}),
     # The interlock: a connection of the mirror's producer has closed, or no evidence arrived for a while.
     _expected(r"^(paused|no evidence)\b", _ANY),
