@@ -55,7 +55,8 @@ def require_input(given: Arguments) -> None:
     if source != "parquet":
         _require_captures(Path(given.source), _SUFFIXES[source])
     selection = Options.of({**given.options, "path": given.source}).selection
-    if None not in (selection.from_ns, selection.to_ns) and selection.to_ns <= selection.from_ns:  # type: ignore[operator]
+    begin, end = selection.from_ns, selection.to_ns
+    if begin is not None and end is not None and end <= begin:
         raise JobError("--to", "is not after --from: no row is between them")
     if given.job == CASCADE and source != "shoal":
         raise JobError(given.source, "has no index files (*.kxb); the cascade follows them as they grow")
