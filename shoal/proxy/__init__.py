@@ -13,5 +13,5 @@ features `shallow`, `coalesce` and `legacy` import nothing of each other, and th
 
 `net.tls` encrypts on both sides. `listener.login` lets clients log in at Shoal; `net.auth` logs Shoal in at brokers.
 
-`statistics`, `logs`, `reread` and `errors` are used everywhere.
+`statistics`, `errors`, `events.logs` and `config.reread` are used everywhere.
 """

@@ -1,6 +1,6 @@
 """The composition root: clusters, listeners, timeouts, signals.
 
-    serve ──┬── signals: SIGTERM and SIGINT drain, a second one ends at once; SIGHUP reloads (`reload.py`)
+    serve ──┬── signals: SIGTERM and SIGINT drain, a second one ends at once; SIGHUP reloads (`lifecycle.reload`)
             ├── the watch for TLS files that change or expire
             ├── timeouts of all connections
             ├── one metadata request per listener (so that brokers' ports are bound before a client asks)
@@ -35,7 +35,9 @@ from shoal.proxy.config.settings import Drain, Mode
 from shoal.proxy.connection.clients import Clients
 from shoal.proxy.connection.timeouts import CHECK_SECONDS, watch
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.events.logs import event
 from shoal.proxy.lifecycle.giving import Giving
+from shoal.proxy.lifecycle.reload import Prepared, Reload, Serving, as_fields, as_text, checked_in_force
 from shoal.proxy.lifecycle.reloads import Reloads
 from shoal.proxy.lifecycle.state import ServerEvent, ServerState, after
 from shoal.proxy.lifecycle.supervisor import STOPPING, notify, reloading
@@ -45,11 +47,9 @@ from shoal.proxy.listener.admission import Strangers
 from shoal.proxy.listener.listener import Listener
 from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.listener.sockets import ListeningSockets
-from shoal.proxy.logs import event
 from shoal.proxy.net.fast_lane import FastLane
 from shoal.proxy.net.tls.reload import TlsReload
 from shoal.proxy.net.trio_internals import explain
-from shoal.proxy.reload import Prepared, Reload, Serving, as_fields, as_text, checked_in_force
 from shoal.proxy.statistics import ServerStatistics
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parse(arguments)
     _check_java()
     from shoal.scenarios.jobs.__main__ import require_input, run  # imports pyspark, which --help does not need
-    from shoal.scenarios.jobs.noise import SPARK_LOG
+    from shoal.scenarios.jobs.output.noise import SPARK_LOG
     from shoal.scenarios.jobs.session import LOCAL_MASTER
     from shoal.scenarios.jobs.submit import submit
 

@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from shoal.proxy.events.fields import FIELDS
+from shoal.proxy.events.logs import event_of
 from shoal.proxy.events.table import EVENTS
-from shoal.proxy.logs import event_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -20,7 +20,7 @@ from shoal.proxy.config.settings import Address
 from shoal.proxy.connection.pending import Edit, OwnAnswer, OwnRequest, PendingAnswer
 from shoal.proxy.connection.routes import Decision
 from shoal.proxy.errors import UpstreamLost
-from shoal.proxy.logs import LogThrottle
+from shoal.proxy.events.logs import LogThrottle
 from tests.torture_models.messages import head_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from shoal.proxy.histogram import Histogram
+from shoal.proxy.statistics import Histogram
 
 __all__ = ["PERIOD_SECONDS", "LoopLag"]
 

@@ -19,8 +19,8 @@ from shoal.proxy.admin.http import HttpConnection, Response, plain
 from shoal.proxy.admin.share import LoopShare, Turn
 from shoal.proxy.config.settings import Address
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.events.logs import LogThrottle, event
 from shoal.proxy.listener.sockets import ListeningSockets
-from shoal.proxy.logs import LogThrottle, event
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from shoal.proxy.events.logs import event
 from shoal.proxy.lifecycle.tenure import ADMIN
-from shoal.proxy.logs import event
 
 if TYPE_CHECKING:
     from shoal.proxy.admin.listener import AdminPort
     from shoal.proxy.config.settings import Settings
+    from shoal.proxy.lifecycle.reload import Prepared
     from shoal.proxy.listener.sockets import ListeningSockets
-    from shoal.proxy.reload import Prepared
     from shoal.proxy.server import Server
 
 __all__ = ["AdminService"]

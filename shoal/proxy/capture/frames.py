@@ -22,7 +22,7 @@ from shoal.protocol.capture.frames.pcapng import CapturedFrame, Sender
 from shoal.proxy.capture.frame_files import RawFiles
 from shoal.proxy.capture.frame_tap import FrameTap, Tap, TappedClient
 from shoal.proxy.capture.index import require_directory
-from shoal.proxy.logs import event
+from shoal.proxy.events.logs import event
 from shoal.proxy.statistics import RawStatistics
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from shoal.proxy.capture.index_files import IndexFiles
 from shoal.proxy.capture.tapped import TappedTransport
 from shoal.proxy.config.settings import MIB
 from shoal.proxy.errors import OperatorError
-from shoal.proxy.logs import REPEAT_SECONDS, LogThrottle, event
+from shoal.proxy.events.logs import REPEAT_SECONDS, LogThrottle, event
 from shoal.proxy.statistics import CaptureStatistics
 
 if TYPE_CHECKING:

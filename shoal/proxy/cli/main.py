@@ -52,7 +52,7 @@ from shoal.proxy.config.reread import identity_of
 from shoal.proxy.config.settings import Limits, Mode
 from shoal.proxy.config.toml import load_config
 from shoal.proxy.errors import OperatorError
-from shoal.proxy.logs import event, set_up_logs
+from shoal.proxy.events.logs import event, set_up_logs
 
 if TYPE_CHECKING:
     import argparse

@@ -27,13 +27,13 @@ from shoal.proxy.coalesce.path import CoalescePath
 from shoal.proxy.config.doubts import doubts
 from shoal.proxy.config.parse import LOOPBACK
 from shoal.proxy.config.settings import Address, Mode
+from shoal.proxy.events.logs import event, fields, set_up_logs
 from shoal.proxy.legacy.path import LegacyPath
 from shoal.proxy.lifecycle.control import serve_control
 from shoal.proxy.lifecycle.reloads import watch_file
 from shoal.proxy.lifecycle.supervisor import READY, keep_alive, notify
 from shoal.proxy.lifecycle.tenure import tenure
 from shoal.proxy.listener.plain import PlainPath
-from shoal.proxy.logs import event, fields, set_up_logs
 from shoal.proxy.server import serve
 from shoal.proxy.shallow.paths import ShallowPaths
 from shoal.proxy.statistics import ServerStatistics

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.proxy.cli.exit_codes import STALLED
-from shoal.proxy.logs import event, fields
+from shoal.proxy.events.logs import event, fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from shoal.proxy.cluster.cluster import Cluster
-    from shoal.proxy.logs import Complain
+    from shoal.proxy.events.logs import Complain
     from shoal.proxy.net.upstream import BrokerConnection, Upstream
 
 __all__ = ["BoundPort"]

@@ -14,7 +14,7 @@ from shoal.protocol.messages.metadata import encode_metadata_request, read_metad
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.framing import TLS_BROKER, ForeignProtocol
 from shoal.proxy.cluster.multi_batch import MultiBatchProofs
-from shoal.proxy.logs import LogThrottle, event, more_of_this_kind
+from shoal.proxy.events.logs import LogThrottle, event, more_of_this_kind
 from shoal.proxy.net.auth.identity import SaslTable
 from shoal.proxy.net.auth.make import make_login
 from shoal.proxy.net.broker_client import open_client

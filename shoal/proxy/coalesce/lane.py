@@ -26,7 +26,7 @@ from shoal.protocol.wire.error_codes import error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.coalesce.index_rows import JoinedCapture
 from shoal.proxy.coalesce.sets import LaneClient
-from shoal.proxy.logs import REPEAT_SECONDS, event, more_of_this_kind
+from shoal.proxy.events.logs import REPEAT_SECONDS, event, more_of_this_kind
 from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.net.upstream import UpstreamUnreachable
 from shoal.proxy.statistics import CloseCause

@@ -47,7 +47,7 @@ from shoal.proxy.connection.routes import Decision
 from shoal.proxy.connection.state import Event, State, after
 from shoal.proxy.connection.timeouts import Progress, Timeouts
 from shoal.proxy.errors import UpstreamFault, UpstreamLost
-from shoal.proxy.logs import event, more_of_this_kind
+from shoal.proxy.events.logs import event, more_of_this_kind
 from shoal.proxy.net.transport import (
     VIEW,
     PeerLost,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.meter import ApiTable
     from shoal.proxy.connection.pace import Pacing
     from shoal.proxy.connection.routes import RouteTable
-    from shoal.proxy.logs import LogThrottle
+    from shoal.proxy.events.logs import LogThrottle
     from shoal.proxy.net.transport import Buffer, SocketTransport
     from shoal.proxy.statistics import CloseCause, PathStatistics
 

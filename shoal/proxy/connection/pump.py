@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from shoal.proxy.logs import event
+from shoal.proxy.events.logs import event
 from shoal.proxy.net.fast_lane import Watch, until
 from shoal.proxy.net.transport import BUFFER_SIZE, VIEW, PeerLost, SendSide, buffered_by
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.connection.meter import Meter, Sends
     from shoal.proxy.connection.pace import Pace
-    from shoal.proxy.logs import LogThrottle
+    from shoal.proxy.events.logs import LogThrottle
     from shoal.proxy.net.transport import Buffer, Transport
 
 __all__ = ["FrameStop", "Pump"]

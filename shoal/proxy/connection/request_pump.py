@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.pace import Pace
     from shoal.proxy.connection.pending import Answer, Backlog, InFlight
     from shoal.proxy.connection.routes import Route, RouteTable
-    from shoal.proxy.logs import LogThrottle
+    from shoal.proxy.events.logs import LogThrottle
     from shoal.proxy.net.transport import SendSide, Transport
 
 __all__ = ["RequestPump"]

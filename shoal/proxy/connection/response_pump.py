@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shoal.proxy.config.settings import Limits
     from shoal.proxy.connection.client_session import LoginAtBroker
     from shoal.proxy.connection.pending import Gate, InFlight, Skimmer
-    from shoal.proxy.logs import LogThrottle
+    from shoal.proxy.events.logs import LogThrottle
     from shoal.proxy.net.transport import Buffer, SendSide, Transport
 
 __all__ = ["ResponsePump"]

@@ -1,5 +1,6 @@
-"""The events of Shoal's log: what each id means, and the fields that it has.
+"""Shoal's log: the lines, and what each event's id and fields mean.
 
+    logs.py      one log line for people or as JSON, and how often one of a kind is written
     fields.py    each field once: its kind and its meaning, the same in all events
     table.py     each event once: id, levels, fields, meaning, what to do
     page.py      the tables as Markdown: python -m shoal.proxy.events > docs/events.md

@@ -20,7 +20,7 @@ from shoal.protocol.legacy.errors import Release, spoken_since
 from shoal.protocol.legacy.versions import UPSTREAM_VERSION
 from shoal.protocol.schema.api import API
 from shoal.protocol.schema.used_versions import members
-from shoal.proxy.logs import event
+from shoal.proxy.events.logs import event
 
 if TYPE_CHECKING:
     from shoal.proxy.connection.clients import ClientEntry

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from shoal.proxy.config.identity import shoal_version
+from shoal.proxy.events.logs import event
 from shoal.proxy.lifecycle.channel import MOST_DESCRIPTORS, VERSION, Channel, ChannelLost, Word
 from shoal.proxy.lifecycle.state import ServerState
-from shoal.proxy.logs import event
 
 if TYPE_CHECKING:
     import socket

@@ -24,9 +24,9 @@ import trio
 
 from shoal.proxy.config.identity import shoal_version
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.events.logs import event
 from shoal.proxy.lifecycle.channel import VERSION, Channel, ChannelLost, PeerEnded, Word, close_all
 from shoal.proxy.lifecycle.state_directory import StateDirectory, short_path
-from shoal.proxy.logs import event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

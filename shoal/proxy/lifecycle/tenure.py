@@ -11,11 +11,11 @@ import trio
 from shoal.proxy.cluster.state_files import require_state_dir
 from shoal.proxy.config.settings import Mode
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.events.logs import event
 from shoal.proxy.lifecycle.channel import PeerEnded
 from shoal.proxy.lifecycle.state_directory import InUse, StateDirectory
 from shoal.proxy.lifecycle.taking import Taking
 from shoal.proxy.listener.sockets import ListeningSockets
-from shoal.proxy.logs import event
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

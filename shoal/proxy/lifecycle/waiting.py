@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from shoal.proxy.events.logs import event
 from shoal.proxy.lifecycle.clients import Presence, Seen, named
-from shoal.proxy.logs import event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -27,8 +27,8 @@ from shoal.proxy.cluster.ports import CorruptState, NoPort, PortAssignments, Sav
 from shoal.proxy.cluster.state_files import NotOurs, set_aside
 from shoal.proxy.config.settings import WILDCARDS, Address, PortMap, PortRange
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.events.logs import event, more_of_this_kind
 from shoal.proxy.listener.sockets import ListeningSockets
-from shoal.proxy.logs import event, more_of_this_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from shoal.proxy.cluster.cluster import Cluster
     from shoal.proxy.cluster.ports import Nodes
     from shoal.proxy.config.settings import ListenerSettings
+    from shoal.proxy.events.logs import Complain
     from shoal.proxy.listener.server_names import ServerNames
     from shoal.proxy.listener.sockets import Place
-    from shoal.proxy.logs import Complain
 
 __all__ = ["BrokerPorts"]
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.proxy.logs import event
+from shoal.proxy.events.logs import event
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
     from shoal.proxy.cluster.cluster import Cluster
     from shoal.proxy.config.settings import Address
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.logs import LogThrottle
+    from shoal.proxy.events.logs import LogThrottle
 
 __all__ = ["EarlyEnds"]
 

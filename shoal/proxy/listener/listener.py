@@ -27,6 +27,7 @@ from shoal.proxy.connection.connection import COMPLAINT_SECONDS, Connection
 from shoal.proxy.connection.meter import ApiTable
 from shoal.proxy.connection.pace import Pacing
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.events.logs import LogThrottle, event, more_of_this_kind
 from shoal.proxy.listener.access import first_routes, still_allowed
 from shoal.proxy.listener.admission import REFUSALS, Strangers
 from shoal.proxy.listener.broker_ports import BrokerPorts
@@ -36,7 +37,6 @@ from shoal.proxy.listener.reception import Reception
 from shoal.proxy.listener.refuse_login import REFUSED_LOGINS
 from shoal.proxy.listener.refuse_tokens import REFUSED_TOKENS
 from shoal.proxy.listener.server_names import names_of
-from shoal.proxy.logs import LogThrottle, event, more_of_this_kind
 from shoal.proxy.statistics import CloseCause, ListenerStatistics, Tally, Traffic, with_earlier
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.proxy.config.settings import Address
+from shoal.proxy.events.logs import event, more_of_this_kind
 from shoal.proxy.listener.addresses import group_of, plain_host
 from shoal.proxy.listener.admission import OF_AN_ADDRESS, REFUSALS, REPORT_SECONDS, Admission, Refusals
 from shoal.proxy.listener.greeting import Greeting, GreetingFailed
 from shoal.proxy.listener.syn_filter import MOST_REFUSED, SynFilter
-from shoal.proxy.logs import event, more_of_this_kind
 from shoal.proxy.net.transport import make_reset
 from shoal.proxy.statistics import LOUD, CloseCause
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from shoal.proxy.cluster.bound_port import BoundPort
     from shoal.proxy.config.settings import Limits, ListenerSettings
+    from shoal.proxy.events.logs import LogThrottle
     from shoal.proxy.listener.admission import Guest, Strangers
-    from shoal.proxy.logs import LogThrottle
     from shoal.proxy.net.client import Client
     from shoal.proxy.net.tls.contexts import TlsContext
     from shoal.proxy.statistics import Tally

@@ -23,7 +23,7 @@ import socket
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from shoal.proxy.logs import event
+from shoal.proxy.events.logs import event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -25,7 +25,7 @@ from shoal.protocol.shallow.interlock.rules import AlwaysWrap, EventKind
 from shoal.protocol.shallow.interlock.way_back import WayBack
 from shoal.protocol.shallow.refused import RefusedRanges
 from shoal.proxy.config.settings import Address
-from shoal.proxy.logs import event
+from shoal.proxy.events.logs import event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

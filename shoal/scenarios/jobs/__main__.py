@@ -15,12 +15,12 @@ from shoal.scenarios.capture.files import INDEX, RAW, capture_files
 from shoal.scenarios.capture.index import UnreadableFile, require_index, require_raw
 from shoal.scenarios.jobs.arguments import parse
 from shoal.scenarios.jobs.errors import JobError
-from shoal.scenarios.jobs.noise import SPARK_LOG, noise_into
+from shoal.scenarios.jobs.output.noise import SPARK_LOG, noise_into
+from shoal.scenarios.jobs.output.watch import watching
 from shoal.scenarios.jobs.session import session
 from shoal.scenarios.jobs.source.options import Options
 from shoal.scenarios.jobs.source.reading import source_of
 from shoal.scenarios.jobs.task import JOBS, Task
-from shoal.scenarios.jobs.watch import watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

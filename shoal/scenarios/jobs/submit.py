@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import pyspark
 
 import shoal
-from shoal.scenarios.jobs.noise import open_log
+from shoal.scenarios.jobs.output.noise import open_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,7 +19,6 @@ from shoal.proxy.admin.metrics.mirrors import MOST_PARTITIONS, lags
 from shoal.proxy.admin.metrics.table import METRICS
 from shoal.proxy.admin.share import LoopShare
 from shoal.proxy.coalesce.counters import CoalesceStatistics
-from shoal.proxy.histogram import Histogram
 from shoal.proxy.legacy.counters import LegacyStatistics
 from shoal.proxy.lifecycle.state import ServerState
 from shoal.proxy.shallow.counters import ShallowStatistics
@@ -28,6 +27,7 @@ from shoal.proxy.statistics import (
     ApiCounters,
     CaptureStatistics,
     CloseCause,
+    Histogram,
     ListenerStatistics,
     ServerStatistics,
     Traffic,

@@ -124,7 +124,7 @@ async def test_tasks_can_be_read_while_the_loop_goes_on(caplog: pytest.LogCaptur
 
 HANGING = """
 import logging, sys, trio
-from shoal.proxy.logs import set_up_logs
+from shoal.proxy.events.logs import set_up_logs
 from shoal.proxy.config.settings import LogSettings
 from shoal.proxy.cli.stall_watch import StallWatch
 

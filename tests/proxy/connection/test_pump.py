@@ -18,7 +18,7 @@ from shoal.proxy.connection.pending import Edit, Hold, OwnRequest, PendingAnswer
 from shoal.proxy.connection.request_pump import RequestPump
 from shoal.proxy.connection.response_pump import ResponsePump
 from shoal.proxy.connection.routes import Route, table
-from shoal.proxy.logs import LogThrottle
+from shoal.proxy.events.logs import LogThrottle
 from shoal.proxy.net import transport as transport_module
 from shoal.proxy.net.transport import Buffer, SendSide
 from tests.support.rig import request, response

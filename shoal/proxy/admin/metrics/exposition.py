@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from shoal.proxy.admin.metrics.table import METRICS
-from shoal.proxy.histogram import Histogram
+from shoal.proxy.statistics import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -11,9 +11,8 @@ if TYPE_CHECKING:
 
     from shoal.protocol.shallow.monitor.partition import Lag
     from shoal.proxy.admin.share import LoopShare
-    from shoal.proxy.histogram import Histogram
     from shoal.proxy.lifecycle.state import ServerState
-    from shoal.proxy.statistics import ListenerStatistics, PathStatistics, ServerStatistics
+    from shoal.proxy.statistics import Histogram, ListenerStatistics, PathStatistics, ServerStatistics
 
     Number = float | Histogram
     LabelledLag = tuple[tuple[str, str], Lag]  # topic and partition

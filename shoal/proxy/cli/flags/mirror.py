@@ -27,7 +27,7 @@ from shoal.proxy.config.settings import (
     ShallowSettings,
 )
 from shoal.proxy.errors import OperatorError
-from shoal.proxy.logs import event
+from shoal.proxy.events.logs import event
 
 if TYPE_CHECKING:
     import argparse

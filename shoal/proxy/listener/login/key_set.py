@@ -20,8 +20,8 @@ import trio
 from shoal.proxy.config.reread import Outcome
 from shoal.proxy.config.secret import read_file, shown_url
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.events.logs import event
 from shoal.proxy.listener.login.watched_file import WatchedFile
-from shoal.proxy.logs import event
 
 if TYPE_CHECKING:
     from collections.abc import Callable

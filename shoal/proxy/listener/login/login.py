@@ -27,6 +27,7 @@ from shoal.proxy.config.reread import Reread
 from shoal.proxy.connection.client_session import ClientSession, NotAllowed, credentials_of
 from shoal.proxy.connection.pending import Edit, PendingAnswer
 from shoal.proxy.connection.routes import ANY_VERSION, Decision, Route, Wait, table
+from shoal.proxy.events.logs import event
 from shoal.proxy.listener.login.bearer import BearerTokens
 from shoal.proxy.listener.login.dialogue import Dialogue, Refusal
 from shoal.proxy.listener.login.key_set import KeySet
@@ -34,7 +35,6 @@ from shoal.proxy.listener.login.requests import FrameReader
 from shoal.proxy.listener.login.users_file import read_users_file
 from shoal.proxy.listener.login.versions import BrokerVersions
 from shoal.proxy.listener.login.watched_file import WatchedFile
-from shoal.proxy.logs import event
 from shoal.proxy.net.transport import SendSide
 from shoal.proxy.statistics import CloseCause
 

@@ -14,7 +14,7 @@ import trio
 
 from shoal.proxy.config.reread import Outcome, identity_of
 from shoal.proxy.errors import OperatorError
-from shoal.proxy.logs import event
+from shoal.proxy.events.logs import event
 
 if TYPE_CHECKING:
     from collections.abc import Callable

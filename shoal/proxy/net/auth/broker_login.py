@@ -14,7 +14,7 @@ from shoal.protocol.sasl.login import Granted, LoginRefused, Refusal, log_in, lo
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.config.reread import Outcome, Reread
 from shoal.proxy.errors import OperatorError
-from shoal.proxy.logs import event
+from shoal.proxy.events.logs import event
 from shoal.proxy.net.auth.backoff import Backoff
 from shoal.proxy.net.auth.identity import NoCredentials, in_thread
 from shoal.proxy.net.broker_client import BrokerClient

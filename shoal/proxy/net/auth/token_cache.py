@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from shoal.proxy.logs import event
+from shoal.proxy.events.logs import event
 from shoal.proxy.net.auth.identity import NoCredentials
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import trio
 
 from shoal.proxy.config.reread import Outcome, Reread
 from shoal.proxy.errors import OperatorError
-from shoal.proxy.logs import event
+from shoal.proxy.events.logs import event
 from shoal.proxy.net.tls.certificates import date
 from shoal.proxy.net.tls.contexts import read_all
 

@@ -29,7 +29,7 @@ from shoal.protocol.shallow.translate.offset_map import OffsetMap, SourcePartiti
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.cluster.state_files import NotOurs, set_aside
 from shoal.proxy.errors import OperatorError
-from shoal.proxy.logs import event
+from shoal.proxy.events.logs import event
 from shoal.proxy.shallow.files.mirrored import write_lines
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from shoal.protocol.shallow.unwrap.mirror_producers import DEFAULT_SLOTS
 from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
 from shoal.proxy.cluster.state_files import NotOurs, set_aside
 from shoal.proxy.errors import OperatorError
-from shoal.proxy.logs import event
+from shoal.proxy.events.logs import event
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from shoal.protocol.shallow.monitor.gap import GapKind
 from shoal.proxy.cluster.state_files import NotOurs, set_aside
 from shoal.proxy.config.settings import OnGap
 from shoal.proxy.errors import OperatorError
-from shoal.proxy.logs import event
+from shoal.proxy.events.logs import event
 from shoal.proxy.shallow.files.gaps import ALL, MOST_GAPS, SeenGap, read_gaps, take_acknowledged, write_gaps
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import trio
 
 from shoal.protocol.shallow.monitor.mirrors import MAX_PARTITIONS, Copied, MirrorGap, Mirrors, mirror_name
 from shoal.protocol.wire.types import TopicPartition
-from shoal.proxy.logs import LogThrottle, event
+from shoal.proxy.events.logs import LogThrottle, event
 from shoal.proxy.shallow.files.mirrored import MirroredFile, MirroredState
 from shoal.proxy.shallow.monitor.gaps import Gaps
 from shoal.proxy.shallow.monitor.source_ends import NoAnswer, SourceEnds

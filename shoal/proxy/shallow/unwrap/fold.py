@@ -18,7 +18,7 @@ from shoal.protocol.shallow.unwrap.findings import (
     StampsRefused,
 )
 from shoal.protocol.wire.error_codes import error_name
-from shoal.proxy.logs import event, more_of_this_kind
+from shoal.proxy.events.logs import event, more_of_this_kind
 from shoal.proxy.shallow.unwrap.answer import ProduceAnswer
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from shoal.protocol.shallow.unwrap.reconcile import Mismatch, Reconciler, mismatch
-from shoal.proxy.logs import LogThrottle, event, more_of_this_kind
+from shoal.proxy.events.logs import LogThrottle, event, more_of_this_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

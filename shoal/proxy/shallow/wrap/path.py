@@ -45,8 +45,8 @@ from shoal.proxy.config.identity import envelope_headers
 from shoal.proxy.connection.pending import Hold
 from shoal.proxy.connection.routes import Route, RouteTable, table
 from shoal.proxy.connection.topic_names import learn_names, topic_name, unknown_ids
+from shoal.proxy.events.logs import event, more_of_this_kind
 from shoal.proxy.listener.plain import FETCH_ADDRESSES, PLAIN_ROUTES
-from shoal.proxy.logs import event, more_of_this_kind
 from shoal.proxy.shallow.annotations import JUDGED, Judgement
 from shoal.proxy.shallow.counters import ShallowTally
 from shoal.proxy.shallow.wrap.followed import FollowedFetches

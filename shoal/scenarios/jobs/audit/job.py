@@ -20,9 +20,9 @@ from shoal.scenarios.jobs.audit.analysis import (
 )
 from shoal.scenarios.jobs.audit.report import AuditTables, audit_report, complaints, total
 from shoal.scenarios.jobs.errors import JobError
-from shoal.scenarios.jobs.finish import finish
+from shoal.scenarios.jobs.output.finish import finish
+from shoal.scenarios.jobs.output.tables import fault_facts, kept, listed
 from shoal.scenarios.jobs.source.reading import read_faults, read_index
-from shoal.scenarios.jobs.tables import fault_facts, kept, listed
 
 if TYPE_CHECKING:
     import argparse

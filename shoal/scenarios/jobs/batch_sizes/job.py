@@ -13,10 +13,10 @@ from shoal.scenarios.jobs.batch_sizes.analysis import FOLDING, count_batches, co
 from shoal.scenarios.jobs.batch_sizes.costs import CLIENTS, FLOW, clients
 from shoal.scenarios.jobs.batch_sizes.report import BatchSizesTables, batch_sizes_report
 from shoal.scenarios.jobs.batch_sizes.shares import SUMS
-from shoal.scenarios.jobs.finish import finish
 from shoal.scenarios.jobs.folding import fold_files
+from shoal.scenarios.jobs.output.finish import finish
+from shoal.scenarios.jobs.output.tables import fault_facts, kept, listed, summed, written
 from shoal.scenarios.jobs.source.reading import read_faults, read_index
-from shoal.scenarios.jobs.tables import fault_facts, kept, listed, summed, written
 from shoal.scenarios.report.report import Listed
 
 if TYPE_CHECKING:

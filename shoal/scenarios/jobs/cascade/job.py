@@ -19,9 +19,9 @@ from shoal.scenarios.jobs.cascade.report import CascadeTables, cascade_report
 from shoal.scenarios.jobs.cascade.rule import Rule
 from shoal.scenarios.jobs.cascade.streaming import CascadeOutput, read_abnormal, read_flows, start
 from shoal.scenarios.jobs.errors import JobError
-from shoal.scenarios.jobs.finish import finish
+from shoal.scenarios.jobs.output.finish import finish
+from shoal.scenarios.jobs.output.tables import fault_facts, kept, listed
 from shoal.scenarios.jobs.source.reading import read_faults, read_index, stream_index
-from shoal.scenarios.jobs.tables import fault_facts, kept, listed
 
 if TYPE_CHECKING:
     import argparse

@@ -8,9 +8,9 @@ from shoal.scenarios.jobs.coalescing.analysis import READS, arrivals, groups, pr
 from shoal.scenarios.jobs.coalescing.policies import POLICIES
 from shoal.scenarios.jobs.coalescing.prediction import OPEN_LOOP
 from shoal.scenarios.jobs.coalescing.report import coalescing_report
-from shoal.scenarios.jobs.finish import finish
+from shoal.scenarios.jobs.output.finish import finish
+from shoal.scenarios.jobs.output.tables import fault_facts, kept, listed
 from shoal.scenarios.jobs.source.reading import read_faults, read_index
-from shoal.scenarios.jobs.tables import fault_facts, kept, listed
 
 if TYPE_CHECKING:
     from shoal.scenarios.jobs.task import Task

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.scenarios.jobs.tables import summed, written
+from shoal.scenarios.jobs.output.tables import summed, written
 
 if TYPE_CHECKING:
     from pathlib import Path

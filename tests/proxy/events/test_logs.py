@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from shoal.proxy.config.settings import LogSettings
-from shoal.proxy.logs import HumanFormatter, LogThrottle, event, fields, set_up_logs
+from shoal.proxy.events.logs import HumanFormatter, LogThrottle, event, fields, set_up_logs
 from tests.support.tiny_disk import tiny_disk
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from shoal.proxy.config.settings import (
     ShallowSettings,
 )
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.events.logs import event_of
 from shoal.proxy.listener.plain import PlainPath
-from shoal.proxy.logs import event_of
 from shoal.proxy.server import Server, serve
 from shoal.proxy.shallow.paths import ShallowPaths
 from shoal.proxy.shallow.unwrap.path import UnwrapPath
