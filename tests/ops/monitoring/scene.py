@@ -1,7 +1,7 @@
 """A Shoal with everything that has metrics, and clients for each part of it.
 
 source ── wrap ── MM2 ── unwrap ── target (with the agent)     a topic of 200 partitions
-apps   ── coalescing and TLS ── target                         eight producers
+apps   ── coalescing and TLS ── target                         eight producers, and transactions of clients that leave
 old    ── legacy ── target                                     a client of Kafka 0.9, both ways
 a traffic index and a raw capture
 """
@@ -73,7 +73,8 @@ class Scene:
         async with trio.open_nursery() as nursery:
             for _ in range(_APPS):
                 nursery.start_soon(_until, over, partial(_produce, apps))
-            nursery.start_soon(_until, over, partial(_produce, {**apps, "acks": "0"}))  # is not coalesced
+            nursery.start_soon(_until, over, partial(_produce, {**apps, "acks": "0"}))
+            nursery.start_soon(_until, over, partial(_transactions, apps))  # are not coalesced
             nursery.start_soon(_until, over, partial(_produce, old))
             nursery.start_soon(_until, over, partial(_consume, old))
             yield
@@ -91,6 +92,17 @@ def _produce(settings: dict[str, str | int | float | bool], is_over: Callable[[]
         producer.poll(0)
         time.sleep(0.02)
     producer.flush(10)
+
+
+def _transactions(settings: dict[str, str | int | float | bool], is_over: Callable[[], bool]) -> None:
+    """Each of a new client."""
+    while not is_over():
+        producer = Producer({**settings, "transactional.id": "app"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(EVENTS, _EVENT)
+        producer.commit_transaction(30)
+        time.sleep(0.5)
 
 
 def _consume(settings: dict[str, str | int | float | bool], is_over: Callable[[], bool]) -> None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from shoal.proxy.admin.metrics.metric import Metric, code
 from shoal.proxy.lifecycle.state import ServerState
-from shoal.proxy.statistics import LOUD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,10 +33,10 @@ def _one(read: Callable[[Snapshot], Number]) -> Read:
 
 
 def _closed(snapshot: Snapshot) -> Values:
+    """All causes, from zero: Prometheus' rate() does not see the first step of a series that begins with it."""
     for listener in snapshot.listeners:
         for cause, count in listener.closed.items():
-            if count or cause in LOUD:
-                yield (listener.name, code(cause)), count
+            yield (listener.name, code(cause)), count
 
 
 def _gauges(name: str) -> Read:
