@@ -15,6 +15,7 @@ from kio.serial import entity_reader, entity_writer
 
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.wire.compression import Codec
+from shoal.proxy.config.settings import Address
 from shoal.scenarios.demo.__main__ import parser
 from shoal.scenarios.demo.ends import read_ends, request
 from shoal.scenarios.demo.measure import STALL_S, Cast, Sample, watch
@@ -144,7 +145,8 @@ def test_the_small_demo_has_the_runs_that_were_promised() -> None:
 
 def test_with_tls_brokers_mirror_and_shoal_have_no_listener_without(tmp_path: Path) -> None:
     authority = Authority.create(tmp_path / "ca")
-    plan = Plan(comparison=LARGE, kafka="4.3.0", records=1_000, work=tmp_path, authority=authority)
+    admin = Address("127.0.0.1", 9190)
+    plan = Plan(comparison=LARGE, kafka="4.3.0", records=1_000, work=tmp_path, admin=admin, authority=authority)
     source, target = (Cluster(tmp_path / role, plan.cluster(), Jvm(lib=tmp_path)) for role in ("source", "target"))
     broker = (tmp_path / "source" / "node-1" / "server.properties").read_text()
     assert "PLAINTEXT" not in next(line for line in broker.splitlines() if line.startswith("listeners"))
@@ -158,8 +160,9 @@ def test_with_tls_brokers_mirror_and_shoal_have_no_listener_without(tmp_path: Pa
         "--target-tls-ca",
         "--listen-tls-cert",
         "--listen-tls-key",
+        "--admin",
     }
-    assert replace(plan, authority=None).shoal_options() == ()
+    assert replace(plan, authority=None).shoal_options() == ("--admin", "127.0.0.1:9190")
 
 
 def test_table_sets_mirror_and_proxy_against_the_mirror_alone() -> None:

@@ -101,7 +101,6 @@ def _opening(plan: Plan) -> str:
     return (
         f"Shoal's demo: {plan.records:,} JSON records from one Kafka {plan.kafka} cluster to another, on "
         f"{os.cpu_count()} cores,\n{plan.comparison.opening}\n"
-        f"While a run goes through Shoal, see http://{plan.admin}/status (also /metrics).\n"
     )
 
 

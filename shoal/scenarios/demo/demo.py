@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from shoal.scenarios.demo.mirror_run import PHASES_OF_A_RUN, MirrorRun
 from shoal.scenarios.demo.plan import PARTITIONS, TOPIC, Plan, only_node
+from shoal.scenarios.demo.proxies import Proxies
 from shoal.scenarios.demo.report import Report
 from shoal.scenarios.kafka.broker import Cluster, running_cluster
 from shoal.scenarios.kafka.content.copies import read_copy
@@ -33,7 +34,7 @@ _MB, _KB = 1_000_000, 1_000
 
 
 def phases_of(comparison: Comparison) -> int:
-    return 6 + len(comparison.runs) * PHASES_OF_A_RUN
+    return 7 + len(comparison.runs) * PHASES_OF_A_RUN
 
 
 async def run_demo(plan: Plan, phases: Phases) -> Report:
@@ -47,6 +48,11 @@ async def run_demo(plan: Plan, phases: Phases) -> Report:
             source = await stack.enter_async_context(running_cluster(plan.work / "source", plan.cluster()))
             targets = await _targets(plan, stack)
             phase.done(f"source {source.bootstrap}, {_named(targets)}")
+        proxies = Proxies(plan, source, targets)
+        stack.push_async_callback(proxies.end)
+        with phases.phase("Shoal") as phase:
+            await proxies.start_first()
+            phase.done(f"see http://{plan.admin}/status and /metrics, idle until its run")
         with phases.phase("warm the target") as phase:
             for target in targets.values():
                 await _warmed(plan, target, phase)
@@ -55,7 +61,7 @@ async def run_demo(plan: Plan, phases: Phases) -> Report:
         with phases.phase("read the source topic") as phase:
             original = await read_copy(source.bootstrap, TOPIC, login=source.login)
             phase.done(f"{original.records:,} records, a fingerprint of each kept")
-        mirror = MirrorRun(plan=plan, phases=phases, source=source, targets=targets, original=original)
+        mirror = MirrorRun(plan=plan, phases=phases, source=source, targets=targets, original=original, proxies=proxies)
         runs = {name: await mirror.run(name, how) for name, how in plan.comparison.runs.items()}
         clusters = [source, *targets.values()]
         with phases.phase("look for envelopes") as phase:

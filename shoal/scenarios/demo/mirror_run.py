@@ -15,13 +15,14 @@ from shoal.scenarios.kafka.content.copies import Copy, read_copy
 from shoal.scenarios.kafka.metrics import requests
 from shoal.scenarios.kafka.mirror import Mirror, running_mirror
 from shoal.scenarios.kafka.segments import segment_contents
-from shoal.scenarios.shoal_mirror import Shoal, running_shoal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from shoal.scenarios.demo.phases import Phase, Phases
+    from shoal.scenarios.demo.proxies import Proxies
     from shoal.scenarios.kafka.broker import Cluster
+    from shoal.scenarios.shoal_mirror import Shoal
 
 __all__ = ["PHASES_OF_A_RUN", "MirrorRun"]
 
@@ -37,6 +38,7 @@ class MirrorRun:
     source: Cluster
     targets: Mapping[bool, Cluster]  # without and, where a run asks for it, with the agent
     original: Copy
+    proxies: Proxies
 
     async def run(self, name: str, how: RunPlan) -> DemoRun:
         """Raises HarnessError when a process does not start, ends, or stalls."""
@@ -66,11 +68,7 @@ class MirrorRun:
         """The name of the copy, and the measurements."""
         work, target = self.plan.work / name, self.targets[how.agent]
         async with AsyncExitStack() as stack:
-            shoal = None
-            if how.shoal is not None:
-                options = (*how.shoal, *self.plan.shoal_options())
-                starting = running_shoal(work, self.source.bootstrap, target.bootstrap, options)
-                shoal = await stack.enter_async_context(starting)
+            shoal = await self.proxies.of(name)
             spec = mirror_spec(self.plan, how, self.source, target, name, shoal)
             topic = spec.remote_topic(TOPIC)
             mirror = await stack.enter_async_context(running_mirror(work, spec))

@@ -59,6 +59,9 @@ class RunPlan:
     """Options of `shoal mirror`; None: without Shoal."""
     mirror: Mapping[str, str] = field(default_factory=dict)
     """Additional settings of MirrorMaker 2."""
+    heap: str = MIRROR_HEAP
+    java: tuple[str, ...] = ()
+    """More options of MirrorMaker 2's JVM."""
     agent: bool = False
     """The target broker has Shoal's agent, and so accepts several batches per partition and request."""
 
@@ -85,10 +88,10 @@ class Plan:
     kafka: str
     records: int
     work: Path
+    admin: Address
+    """Shoal's pages."""
     authority: Authority | None = None
     """Issues all certificates; None: no TLS."""
-    admin: Address | None = None
-    """Where a run through Shoal can be looked at."""
 
     def cluster(self, *, agent: bool = False) -> ClusterSpec:
         counts = self.comparison.counts_requests
@@ -97,7 +100,7 @@ class Plan:
 
     def shoal_options(self) -> tuple[str, ...]:
         """Options of `shoal mirror` in all runs. With TLS, Shoal encrypts to clients and to brokers."""
-        admin = () if self.admin is None else ("--admin", str(self.admin))
+        admin = ("--admin", str(self.admin))
         if self.authority is None:
             return admin
         own, ca = self.authority.server(name="shoal"), str(self.authority.certificate)
@@ -173,7 +176,8 @@ def mirror_spec(
         topics=TOPIC,
         tasks=TASKS,
         version=plan.kafka,
-        heap=MIRROR_HEAP,
+        heap=how.heap,
+        java=how.java,
         quick=False,
         extra={
             **TUNING,
