@@ -144,8 +144,7 @@ CLIENTS = (
     Metric(
         name="shoal_connections_closed_total",
         kind="counter",
-        help="Client connections that have ended, by the first cause; refused ones too. Ordinary causes are absent "
-        "until they occur.",
+        help="Client connections that have ended, by the first cause; refused ones too.",
         labels=("listener", "cause"),
         read=_closed,
     ),
