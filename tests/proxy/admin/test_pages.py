@@ -13,9 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.admin.listener import AdminPort
+from shoal.proxy.admin.metrics.metric import code
 from shoal.proxy.admin.metrics.table import METRICS
 from shoal.proxy.admin.pages import serve_admin
 from shoal.proxy.config.settings import Address
+from shoal.proxy.statistics import CloseCause
 from tests.proxy.listener.test_plain import metadata
 from tests.support.admin import ask, get_json, scrape, values
 from tests.support.kio_messages import response_frame
@@ -61,6 +63,14 @@ async def test_metrics_count_what_clients_send() -> None:
         found = await admin.metrics()
         assert found["shoal_client_requests_total", "test"] == 1
         assert found["shoal_connections_closed_total", "client_closed", "test"] == 1
+
+
+async def test_each_cause_of_an_end_is_there_before_it_occurs() -> None:
+    """rate() does not see the first step of a series that begins with it."""
+    async with rig(echo) as r, admin_of(r) as admin:
+        found = await admin.metrics()
+        ends = {found["shoal_connections_closed_total", code(cause), "test"] for cause in CloseCause}
+        assert ends == {0}
 
 
 async def test_both_forms_parse_and_have_every_metric() -> None:
