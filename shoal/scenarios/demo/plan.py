@@ -59,9 +59,6 @@ class RunPlan:
     """Options of `shoal mirror`; None: without Shoal."""
     mirror: Mapping[str, str] = field(default_factory=dict)
     """Additional settings of MirrorMaker 2."""
-    heap: str = MIRROR_HEAP
-    java: tuple[str, ...] = ()
-    """More options of MirrorMaker 2's JVM."""
     agent: bool = False
     """The target broker has Shoal's agent, and so accepts several batches per partition and request."""
 
@@ -176,8 +173,7 @@ def mirror_spec(
         topics=TOPIC,
         tasks=TASKS,
         version=plan.kafka,
-        heap=how.heap,
-        java=how.java,
+        heap=MIRROR_HEAP,
         quick=False,
         extra={
             **TUNING,

@@ -68,8 +68,6 @@ class MirrorSpec:
     transaction."""
     extra: Mapping[str, str | None] = field(default_factory=dict)
     """Properties that override all others; None removes one."""
-    java: tuple[str, ...] = ()
-    """More options of the JVM."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """More environment variables of the process."""
 
@@ -129,7 +127,7 @@ class Mirror:
     @classmethod
     async def start(cls, work: Path, spec: MirrorSpec) -> Self:
         """Starts the process and returns without waiting for it to be ready. Raises SetupError."""
-        mirror = cls(work, spec, Jvm(lib=await jars(spec.version), heap=spec.heap, quick=spec.quick, options=spec.java))
+        mirror = cls(work, spec, Jvm(lib=await jars(spec.version), heap=spec.heap, quick=spec.quick))
         mirror.restart()
         return mirror
 
