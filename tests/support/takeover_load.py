@@ -54,7 +54,8 @@ class Outcome:
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """`listener`, `document`: further keys; None removes one. `client`: settings of librdkafka. `host`: of Shoal, for
-    it. `for_all`: kafka-python and brief clients without TLS can connect, too.
+    it; `listen`: the address to which that and the brokers' names lead. `for_all`: kafka-python and brief clients
+    without TLS can connect, too.
 
     `tls` and `greeting`: of brief clients, which begin with both.
     """
@@ -63,6 +64,7 @@ class Kind:
     document: Mapping[str, object] = field(default_factory=dict)
     client: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     host: str = LOOPBACK
+    listen: str = LOOPBACK
     for_all: bool = True
     tls: ssl.SSLContext | None = None
     greeting: bytes = b""
@@ -77,7 +79,7 @@ async def take_over_under_load(
 ) -> Outcome:
     """`brokers`: their addresses. `topic` exists, and is empty."""
     port, outcome, enough = free_port_block(10), Outcome(), Event()
-    listener = {"name": "l", "cluster": "c", "listen": f"{LOOPBACK}:{port}", "ports": f"{port + 1}-{port + 9}"}
+    listener = {"name": "l", "cluster": "c", "listen": f"{kind.listen}:{port}", "ports": f"{port + 1}-{port + 9}"}
     document = {
         "state-dir": str(work / "state"),
         **kind.document,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.usefixtures("forgotten_sockets")]
 BY_NAME = "0x7f.0.1"  # 127.0.0.1 to the resolver, and a name to librdkafka and OpenSSL
-BROKER = "0x7f.{node}"
+BROKER = "0x7f.{node}"  # 127.0.0.1, 127.0.0.2, 127.0.0.3
 FROM_BALANCER = b"PROXY TCP4 10.9.8.7 10.9.8.6 1 2\r\n"
 
 
@@ -49,7 +49,7 @@ def kinds(name: str, authority: Authority) -> Kind:
             hosts = [BROKER.format(node=node) for node in (1, 2, 3)]
             names = {"routing": "sni", "ports": None, "advertise": BY_NAME, "broker-host": BROKER}
             listener = {**names, "tls": tls(authority, BY_NAME, *hosts)}
-            return Kind(listener=listener, host=BY_NAME, **secure)  # type: ignore[arg-type]
+            return Kind(listener=listener, host=BY_NAME, listen="*", **secure)  # type: ignore[arg-type]
         case _:
             return PLAIN
 
