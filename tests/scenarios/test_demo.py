@@ -22,7 +22,7 @@ from shoal.scenarios.demo.measure import STALL_S, Cast, Sample, watch
 from shoal.scenarios.demo.page import demo_page
 from shoal.scenarios.demo.phases import Phases
 from shoal.scenarios.demo.plan import ALONE, LARGE, SMALL, Plan, mirror_spec
-from shoal.scenarios.demo.report import DemoRun, Report, as_json, as_table
+from shoal.scenarios.demo.report import DemoRun, Ratio, Report, as_json, as_table
 from shoal.scenarios.kafka.broker import Cluster
 from shoal.scenarios.kafka.errors import NotReady
 from shoal.scenarios.kafka.java.jvm import Jvm
@@ -51,7 +51,13 @@ SHOAL = DemoRun(
     difference=None,
     copy=SOURCE,
 )
-REPORT = Report(kafka="4.3.0", source=SOURCE, runs={"mm2": MM2, "shoal": SHOAL}, envelopes_left=0)
+REPORT = Report(
+    kafka="4.3.0",
+    source=SOURCE,
+    runs={"mm2": MM2, "shoal": SHOAL},
+    ratios=(Ratio("times less", "mm2", "shoal"),),
+    envelopes_left=0,
+)
 
 
 def test_end_offsets_are_asked_as_kio_reads_it() -> None:

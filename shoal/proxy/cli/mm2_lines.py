@@ -1,4 +1,4 @@
-"""The settings that make a MirrorMaker 2 mirror through Shoal, for each of the three ways to run it.
+"""What makes a MirrorMaker 2 mirror through Shoal: settings, for each of the three ways to run it, and JVM options.
 
 Only the two data clients change (the replication consumer and the connector's producer). Admin clients, offset syncs
 and the worker's own topics stay direct. In a dedicated MM2 `A.consumer.` becomes the connector's `source.consumer.` and
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from shoal.proxy.cli.doctor.client_security import CA_FILE, CERTIFICATE_FILE, Login, needed_security
 from shoal.proxy.cli.doctor.mirror import CONNECT, DEDICATED
+from shoal.proxy.cli.mm2_java import BEHIND_SHOAL
 from shoal.proxy.config.parse import LOOPBACK
 
 if TYPE_CHECKING:
@@ -100,6 +101,15 @@ def _security_comments(wiring: Wiring) -> Iterator[str]:
         yield f"{CERTIFICATE_FILE}: key and certificate of the mirror, by a CA that Shoal trusts."
 
 
+def environment(_: Wiring) -> str:
+    """Lines of a shell script."""
+    return f"""\
+# Before connect-mirror-maker.sh, or before connect-distributed.sh if its workers run nothing but mirrors through Shoal.
+export KAFKA_HEAP_OPTS="{BEHIND_SHOAL.heap}"
+export KAFKA_JVM_PERFORMANCE_OPTS="{BEHIND_SHOAL.performance}"
+"""
+
+
 def _connector_settings(wiring: Wiring) -> dict[str, str]:
     return {
         "source.consumer.bootstrap.servers": str(wiring.source),
@@ -145,6 +155,7 @@ def strimzi(wiring: Wiring) -> str:
 apiVersion: kafka.strimzi.io/v1
 kind: KafkaMirrorMaker2
 spec:
+{_jvm_options()}\
 {_MOUNT if files else ""}\
   target:
     alias: {wiring.target_alias}
@@ -156,6 +167,14 @@ spec:
       sourceConnector:
         config:
 {lines}"""
+
+
+def _jvm_options() -> str:
+    """Strimzi makes the same variables of them. Properties (-D) are a list of their own; the default ones stay."""
+    sizes = "".join(f'    "{option[:4]}": {option[4:].lower()}\n' for option in BEHIND_SHOAL.heap.split())
+    flags = (option.removeprefix("-XX:") for option in BEHIND_SHOAL.performance.split() if option.startswith("-XX:"))
+    named = (flag.partition("=") if "=" in flag else (flag[1:], "=", str(flag[0] == "+").lower()) for flag in flags)
+    return f'  jvmOptions:\n{sizes}    "-XX":\n' + "".join(f'      {name}: "{value}"\n' for name, _, value in named)
 
 
 # Strimzi gives the connector a truststore with a password if the cluster has trusted certificates. The data client
@@ -191,6 +210,10 @@ def _has_truststore(wiring: Wiring, client: str) -> bool:
 
 FORMS: Mapping[str, tuple[str, Callable[[Wiring], str]]] = {
     "dedicated": ("Dedicated MirrorMaker 2 (connect-mirror-maker.sh)", dedicated),
+    "environment": (
+        "Environment of its start: half the CPU time, less memory",
+        environment,
+    ),
     "connect": ("Kafka Connect: keys of the MirrorSourceConnector's configuration", connect),
     "strimzi": ("Strimzi: KafkaMirrorMaker2 resource", strimzi),
 }

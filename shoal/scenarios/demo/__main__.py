@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 import trio
 from confluent_kafka import KafkaException
 
+from shoal.proxy.cli.mm2_java import KAFKAS
 from shoal.proxy.config.settings import Address
 from shoal.scenarios.demo.demo import phases_of, run_demo
 from shoal.scenarios.demo.page import demo_page
 from shoal.scenarios.demo.phases import Phases
-from shoal.scenarios.demo.plan import BROKER_HEAP, LARGE, MIRROR_HEAP, SMALL, TASKS, TUNING, Plan, RunPlan, alone_only
+from shoal.scenarios.demo.plan import BROKER_HEAP, LARGE, SMALL, TASKS, TUNING, Plan, RunPlan, alone_only
 from shoal.scenarios.demo.report import Report, as_json, as_table
 from shoal.scenarios.kafka.errors import HarnessError
 from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
@@ -110,12 +111,14 @@ def _title(plan: Plan) -> str:
 
 
 def _notes(plan: Plan) -> list[str]:
+    runs = plan.comparison.runs.values()
     return [
         "Measured from the first mirrored record to the last, on warm brokers; MirrorMaker 2 was started for each run.",
-        f"Java heaps are those of Kafka's own scripts: {BROKER_HEAP} for a broker, {MIRROR_HEAP} for MirrorMaker 2.",
+        f"JVM options are those of Kafka's scripts ({BROKER_HEAP} of heap for a broker), except as follows.",
+        *(f"{run.column}: {' '.join(run.java.argv())}." for run in runs if run.java is not KAFKAS),
         f"All runs: {_listed({'tasks.max': str(TASKS), **TUNING})}; otherwise MirrorMaker 2's defaults.",
         f"Alone: {_listed(alone_only(plan.comparison))}, so that the copy is compressed as the source is.",
-        *(_description(run, run.shoal) for run in plan.comparison.runs.values() if run.shoal is not None),
+        *(_description(run, run.shoal) for run in runs if run.shoal is not None),
         *([_TLS] if plan.authority else []),
         "Through Shoal, MirrorMaker 2 has the lines in mm2.properties that `shoal mirror` prints.",
     ]
@@ -127,7 +130,7 @@ def _differences(report: Report) -> list[str]:
 
 def _description(run: RunPlan, options: Sequence[str]) -> str:
     extras = [f"`shoal mirror {' '.join(options)}`", *(["a target broker with the agent"] if run.agent else [])]
-    return f"{run.title}: {', '.join([*extras, *([_listed(run.mirror)] if run.mirror else [])])}."
+    return f"{run.column}: {', '.join([*extras, *([_listed(run.mirror)] if run.mirror else [])])}."
 
 
 def _listed(settings: Mapping[str, str]) -> str:

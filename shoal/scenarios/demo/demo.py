@@ -68,7 +68,8 @@ async def run_demo(plan: Plan, phases: Phases) -> Report:
             left = await _envelopes(clusters, phase)
     for cluster in clusters:
         shutil.rmtree(only_node(cluster).data)
-    return Report(kafka=plan.kafka, source=filled, runs=runs, envelopes_left=left)
+    ratios = plan.comparison.ratios
+    return Report(kafka=plan.kafka, source=filled, runs=runs, ratios=ratios, envelopes_left=left)
 
 
 async def _targets(plan: Plan, stack: AsyncExitStack) -> dict[bool, Cluster]:

@@ -12,7 +12,7 @@ from shoal.scenarios.demo.report import MIRROR, PROXY, ROLES
 from shoal.scenarios.report.charts import count_label, lines
 from shoal.scenarios.report.page import page
 from shoal.scenarios.report.report import Chart, Column, Fact, Report, Section, Table
-from shoal.scenarios.table import number, ratio
+from shoal.scenarios.table import number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,8 +34,11 @@ _mib = FuncFormatter(lambda value, _=None: f"{value:,.0f} MiB")
 def demo_page(report: DemoReport, title: str, notes: Sequence[str]) -> str:
     """HTML. `notes`: how it was measured."""
     runs = list(report.runs.values())
-    speed = f"{ratio(runs[0].wall_s, runs[-1].wall_s).rstrip('x')} times less time and "
-    cpu = f"{ratio(runs[0].mirroring_cpu_s, runs[-1].mirroring_cpu_s).rstrip('x')} times less CPU of mirror and proxy."
+    speed, cpu = (
+        report.times_less(figures)[0].rstrip("x")
+        for figures in ([run.wall_s for run in runs], [run.mirroring_cpu_s for run in runs])
+    )
+    says = f"{speed} times less time and {cpu} times less CPU of mirror and proxy."
     facts = [
         Fact(name="records", value=f"{report.source.records:,}"),
         Fact(name="size, MB", value=f"{report.source.size / 1e6:,.1f}"),
@@ -48,15 +51,19 @@ def demo_page(report: DemoReport, title: str, notes: Sequence[str]) -> str:
         ),
         Fact.count("envelopes left", report.envelopes_left, bad=True),
     ]
-    figures = Section(heading="Figures", says=speed + cpu, content=[_figures(runs)])
+    figures = Section(heading="Figures", says=says, content=[_figures(report)])
     sections = [figures, *_over_time(runs), Section(heading="How", says=" ".join(notes), content=[])]
     return page(Report(job="demo", title=title, facts=facts, sections=sections, tables={}))
 
 
-def _figures(runs: Sequence[DemoRun]) -> Table:
-    columns = [Column(key="", heading=""), *(Column(key=run.column, heading=run.column, form="") for run in runs)]
-    columns.append(Column(key="less", heading="times less", form=""))
-    return Table(columns=columns, rows=[_row(label, found, runs) for label, found in _measured(runs)])
+def _figures(report: DemoReport) -> Table:
+    headings = [*(run.column for run in report.runs.values()), *(one.heading for one in report.ratios)]
+    columns = [Column(key="", heading=""), *(Column(key=name, heading=name, form="") for name in headings)]
+    rows = [
+        dict(zip(("", *headings), (label, *map(number, found), *report.times_less(found)), strict=True))
+        for label, found in _measured(list(report.runs.values()))
+    ]
+    return Table(columns=columns, rows=rows)
 
 
 def _measured(runs: Sequence[DemoRun]) -> Iterator[tuple[str, list[float | None]]]:
@@ -68,11 +75,6 @@ def _measured(runs: Sequence[DemoRun]) -> Iterator[tuple[str, list[float | None]
         yield f"peak memory of {role.replace('_', ' ')}, MiB", [run.peak_mib.get(role) for run in runs]
     if any(run.requests is not None for run in runs):
         yield "Produce requests", [run.requests for run in runs]
-
-
-def _row(label: str, found: Sequence[float | None], runs: Sequence[DemoRun]) -> dict[str, str]:
-    figures = {run.column: number(figure) for run, figure in zip(runs, found, strict=True)}
-    return {"": label, **figures, "less": ratio(found[0], found[-1])}
 
 
 def _over_time(runs: Sequence[DemoRun]) -> Iterator[Section]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.scenarios.table import RULE, number, ratio, render
 
@@ -20,6 +20,7 @@ __all__ = [
     "SOURCE",
     "TARGET",
     "DemoRun",
+    "Ratio",
     "Report",
     "as_json",
     "as_table",
@@ -51,16 +52,30 @@ class DemoRun:
         return self.cpu_s[MIRROR] + self.cpu_s.get(PROXY, 0.0)
 
 
+class Ratio(NamedTuple):
+    """How many times less `by` needs than `of`, by the names of the runs."""
+
+    heading: str
+    of: str
+    by: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     kafka: str
     source: SegmentContents
-    runs: Mapping[str, DemoRun]  # the last is compared with the first
+    runs: Mapping[str, DemoRun]
+    ratios: tuple[Ratio, ...]
     envelopes_left: int  # in any topic of all clusters
 
     @property
     def good(self) -> bool:
         return not self.envelopes_left and all(run.equal for run in self.runs.values())
+
+    def times_less(self, figures: Sequence[float | None]) -> list[str]:
+        """`figures`: one per run, in their order. For each of `ratios` its text."""
+        found = dict(zip(self.runs, figures, strict=True))
+        return [ratio(found[one.of], found[one.by]) for one in self.ratios]
 
     @property
     def counts_requests(self) -> bool:
@@ -90,24 +105,31 @@ def _run_json(run: DemoRun) -> dict[str, Any]:
 
 def as_table(report: Report) -> str:
     runs = list(report.runs.values())
+
+    def compared(label: str, figures: Sequence[float | None], digits: int = 1) -> Sequence[str]:
+        return (label, *(number(figure, digits) for figure in figures), *report.times_less(figures))
+
+    def by_role(roles: Sequence[str], found: Sequence[Mapping[str, float]]) -> list[Sequence[str]]:
+        return [compared(f"  {role.replace('_', ' ')}", [of_roles.get(role) for of_roles in found]) for role in roles]
+
     return render(
         [
-            ("", *(run.column for run in runs), "times less"),
+            ("", *(run.column for run in runs), *(one.heading for one in report.ratios)),
             RULE,
-            _compared("wall time, s", [run.wall_s for run in runs]),
+            compared("wall time, s", [run.wall_s for run in runs]),
             _listed("records per second", [number(report.source.records / run.wall_s, 0) for run in runs]),
             RULE,
             ("CPU seconds",),
-            *_by_role((MIRROR, PROXY), [run.cpu_s for run in runs]),
-            _compared("  mirror and proxy", [run.mirroring_cpu_s for run in runs]),
-            *_by_role((SOURCE, TARGET), [run.cpu_s for run in runs]),
-            _compared("  all of them", [sum(run.cpu_s.values()) for run in runs]),
+            *by_role((MIRROR, PROXY), [run.cpu_s for run in runs]),
+            compared("  mirror and proxy", [run.mirroring_cpu_s for run in runs]),
+            *by_role((SOURCE, TARGET), [run.cpu_s for run in runs]),
+            compared("  all of them", [sum(run.cpu_s.values()) for run in runs]),
             RULE,
             ("peak memory, MiB",),
-            *_by_role(ROLES, [run.peak_mib for run in runs]),
+            *by_role(ROLES, [run.peak_mib for run in runs]),
             RULE,
             *(
-                [_compared("produce requests", [run.requests for run in runs], 0), RULE]
+                [compared("produce requests", [run.requests for run in runs], 0), RULE]
                 if report.counts_requests
                 else []
             ),
@@ -120,14 +142,6 @@ def as_table(report: Report) -> str:
             _listed("envelopes left in any topic", [*[""] * (len(runs) - 1), number(report.envelopes_left, 0)]),
         ]
     )
-
-
-def _by_role(roles: Sequence[str], found: Sequence[Mapping[str, float]]) -> list[Sequence[str]]:
-    return [_compared(f"  {role.replace('_', ' ')}", [by_role.get(role) for by_role in found]) for role in roles]
-
-
-def _compared(label: str, figures: Sequence[float | None], digits: int = 1) -> Sequence[str]:
-    return (label, *(number(figure, digits) for figure in figures), ratio(figures[0], figures[-1]))
 
 
 def _listed(label: str, texts: Sequence[str]) -> Sequence[str]:

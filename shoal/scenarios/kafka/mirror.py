@@ -70,6 +70,8 @@ class MirrorSpec:
     """Properties that override all others; None removes one."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """More environment variables of the process."""
+    java: tuple[str, ...] = ()
+    """More options of the JVM; they override `heap`."""
 
     @property
     def flow(self) -> str:
@@ -127,7 +129,7 @@ class Mirror:
     @classmethod
     async def start(cls, work: Path, spec: MirrorSpec) -> Self:
         """Starts the process and returns without waiting for it to be ready. Raises SetupError."""
-        mirror = cls(work, spec, Jvm(lib=await jars(spec.version), heap=spec.heap, quick=spec.quick))
+        mirror = cls(work, spec, Jvm(lib=await jars(spec.version), heap=spec.heap, quick=spec.quick, options=spec.java))
         mirror.restart()
         return mirror
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,8 @@ from shoal.proxy.cli.doctor import ShoalListeners, check_mirror, read_mirror
 from shoal.proxy.cli.flags.arguments import parse_arguments
 from shoal.proxy.cli.flags.mirror import mirror_clusters, mirror_listeners
 from shoal.proxy.cli.main import main
-from shoal.proxy.cli.mm2_lines import FORMS, Wiring, connect, dedicated, strimzi, wiring_lines
+from shoal.proxy.cli.mm2_java import BEHIND_SHOAL
+from shoal.proxy.cli.mm2_lines import FORMS, Wiring, connect, dedicated, environment, strimzi, wiring_lines
 from shoal.proxy.config.settings import Address
 from tests.support.mirror_configs import BYTES, grave
 from tests.support.processes import CLUSTERS
@@ -23,6 +25,7 @@ from tests.support.processes import CLUSTERS
 if TYPE_CHECKING:
     from shoal.proxy.cli.doctor import Mirror
 
+WIRED_FORMS = [form for form in FORMS if form != "environment"]
 WIRING = Wiring(source=Address("shoal", 19092), target=Address("::1", 29092), source_alias="east", target_alias="west")
 
 
@@ -53,7 +56,10 @@ def test_connect_lines_are_json_with_converters() -> None:
 
 def test_strimzi_lines_are_a_fragment_of_the_v1_resource() -> None:
     assert strimzi(Wiring(source=Address("shoal", 19092), target=Address("shoal", 29092))) == (
-        "apiVersion: kafka.strimzi.io/v1\nkind: KafkaMirrorMaker2\nspec:\n  target:\n    alias: B\n  mirrors:\n    - "
+        "apiVersion: kafka.strimzi.io/v1\nkind: KafkaMirrorMaker2\nspec:\n"
+        '  jvmOptions:\n    "-Xms": 64m\n    "-Xmx": 2g\n    "-XX":\n      TieredStopAtLevel: "1"\n'
+        '      UseSerialGC: "true"\n      MaxNewSize: "64M"\n'
+        "  target:\n    alias: B\n  mirrors:\n    - "
         "source:\n        alias: A\n      sourceConnector:\n        config:\n"
         '          source.consumer.bootstrap.servers: "shoal:19092"\n'
         '          producer.override.bootstrap.servers: "shoal:29092"\n'
@@ -71,6 +77,14 @@ def test_all_forms_are_told_under_their_titles(form: str) -> None:
 
     assert f"--- {title}\n\n{write(WIRING)}" in wiring_lines(WIRING)
     assert wiring_lines(WIRING, form) == write(WIRING)
+
+
+def test_the_environment_is_what_a_shell_hands_to_kafkas_script() -> None:
+    shell = environment(WIRING) + 'for one in $KAFKA_HEAP_OPTS $KAFKA_JVM_PERFORMANCE_OPTS; do echo "$one"; done'
+    told = subprocess.run(["sh", "-euc", shell], capture_output=True, text=True, check=True, env={})
+
+    assert tuple(told.stdout.splitlines()) == BEHIND_SHOAL.argv()
+    assert "-Xmx2G" in BEHIND_SHOAL.argv()
 
 
 # -- the forms agree ---------------------------------------------------------------------------------------------------
@@ -129,7 +143,7 @@ def test_every_form_gives_the_data_clients_the_same() -> None:
         "strimzi": json.dumps(strimzi_connector(strimzi(WIRING))),
     }
 
-    assert sorted(written) == sorted(FORMS)
+    assert sorted(written) == sorted(WIRED_FORMS)
     for text in written.values():
         assert of_data_clients(read_mirror(text)) == {
             "consumer bootstrap.servers": "shoal:19092",
@@ -202,7 +216,7 @@ def as_file(form: str, printed: str, source: str, target: str) -> str:
     return json.dumps({**CONNECTOR, **brokers, **config, **names})
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", WIRED_FORMS)
 @settings(max_examples=30)
 @given(flags())
 def test_what_mirror_prints_passes_the_check_with_the_same_flags(form: str, given: tuple[list[str], list[str]]) -> None:
@@ -212,7 +226,9 @@ def test_what_mirror_prints_passes_the_check_with_the_same_flags(form: str, give
     wrap, unwrap = mirror_listeners(parsed)
     report = check_mirror(read_mirror(text), ShoalListeners(wrap=wrap, unwrap=unwrap, clusters=mirror_clusters(parsed)))
     notes = [str(finding.at) for finding in report.findings if "truststore must also hold" not in finding.why]
-    assert notes == ["compression.type of topics on B"], "a note for everybody"
+    assert notes == ["compression.type of topics on B", "KAFKA_JVM_PERFORMANCE_OPTS (not in this file)"], (
+        "the notes for everybody"
+    )
     assert not grave(report)
 
 

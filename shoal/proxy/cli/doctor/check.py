@@ -12,6 +12,7 @@ from shoal.proxy.cli.doctor.mirror_rules import (
     check_converters,
     check_heartbeats,
     check_ignored,
+    check_java,
     check_loop,
     check_policy,
     check_tolerance,
@@ -43,6 +44,7 @@ RULES = (
     check_tolerance,
     check_loop,
     check_topic_codec,
+    check_java,
 )
 _ORDER = list(Severity)
 

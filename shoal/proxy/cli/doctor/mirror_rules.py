@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shoal.proxy.cli.doctor.exactly_once_rules import is_exactly_once
 from shoal.proxy.cli.doctor.finding import Case, Finding, Severity
+from shoal.proxy.cli.mm2_java import BEHIND_SHOAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +19,7 @@ __all__ = [
     "check_converters",
     "check_heartbeats",
     "check_ignored",
+    "check_java",
     "check_loop",
     "check_policy",
     "check_tolerance",
@@ -147,6 +149,7 @@ def check_loop(case: Case) -> Iterator[Finding]:
         yield case.finding(Severity.NOTE, policy, why)
 
 
+_ENVIRONMENT = re.compile(r"(KAFKA_\w*OPTS|JAVA_OPTS|JDK_JAVA_OPTIONS)\b")
 _ALL = ".*"
 _LITERAL = re.compile(r"[A-Za-z0-9._-]+\Z")
 
@@ -193,6 +196,20 @@ def check_topic_codec(case: Case) -> Iterator[Finding]:
         "(config.properties.exclude)"
     )
     yield case.finding(Severity.NOTE, f"compression.type of topics on {case.flow.target}", why)
+
+
+def check_java(case: Case) -> Iterator[Finding]:
+    """Options of the JVM come from the environment (kafka-run-class.sh), never from this file."""
+    for entry in case.flow.entries.values():
+        if match := _ENVIRONMENT.match(entry.value if entry.key == "export" else entry.key):
+            why = f"no setting of MM2: {match[1]} is a variable of the environment that MM2 is started in"
+            yield Finding(severity=Severity.SHOULD, flow="", at=entry, why=why, remove=(entry,))
+    limits = " of workers that run nothing but mirrors through Shoal" if case.flow.form.is_connect else ""
+    why = (
+        f"{BEHIND_SHOAL.performance}: with these options a mirror through Shoal needs half the CPU time. Set them "
+        f"in the environment{limits}; `shoal mirror --print-only --form environment` prints the lines"
+    )
+    yield Finding(severity=Severity.NOTE, flow="", at="KAFKA_JVM_PERFORMANCE_OPTS (not in this file)", why=why)
 
 
 def check_ignored(case: Case) -> Iterator[Finding]:

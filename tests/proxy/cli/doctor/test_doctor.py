@@ -25,7 +25,7 @@ def test_the_properties_of_the_real_mirrors_need_no_change() -> None:
 
     assert grave(report) == []
     assert not report.must_change
-    assert "0 must change, 0 should change, 1 note. This mirror can go through Shoal" in render(
+    assert "0 must change, 0 should change, 2 notes. This mirror can go through Shoal" in render(
         report, "mm2.properties"
     )
 
@@ -98,6 +98,7 @@ MUST, SHOULD = Severity.MUST, Severity.SHOULD
             "this is for the offset-syncs producer; the data producer reads B.producer.acks",
         ),
         ("emit.heartbeats.enabled = true", SHOULD, "also starts the reverse worker B->A"),
+        ("KAFKA_HEAP_OPTS = -Xmx1g", SHOULD, "KAFKA_HEAP_OPTS is a variable of the environment that MM2 is started in"),
     ],
 )
 def test_a_line_that_is_wrong_is_found_and_mended(line: str, severity: Severity, why: str) -> None:
@@ -111,6 +112,12 @@ def test_a_line_that_is_wrong_is_found_and_mended(line: str, severity: Severity,
     assert text.splitlines()[finding.at.line - 1] == line
     assert why in finding.why
     assert grave(check(mended(text, report))) == [] or "ignores" in why or "offset-syncs producer" in why
+
+
+def test_lines_of_a_shell_script_are_no_settings() -> None:
+    finding = the_one(check(wired('export KAFKA_JVM_PERFORMANCE_OPTS="-server"')))
+
+    assert "KAFKA_JVM_PERFORMANCE_OPTS is a variable of the environment" in finding.why
 
 
 EXACTLY_ONCE = (
@@ -358,7 +365,7 @@ def test_an_idempotent_mirror_that_skips_what_is_refused_is_found_and_mended() -
     "line", ["sync.topic.configs.enabled = false", "config.properties.exclude = compression\\\\.type"]
 )
 def test_the_codec_of_topics_is_no_matter_where_it_is_not_copied(line: str) -> None:
-    assert check(wired(line)).findings == ()
+    assert [finding.at for finding in check(wired(line)).findings] == ["KAFKA_JVM_PERFORMANCE_OPTS (not in this file)"]
 
 
 # -- both directions ---------------------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ def test_a_report_tells_line_reason_and_what_to_write() -> None:
     assert "  must change   line 6: B.producer.compression.type = zstd\n" in told
     assert "                => B.producer.compression.type = none\n" in told
     assert "Set these lines in mm2.properties:\n\n    B.producer.compression.type = none\n" in told
-    assert told.endswith("1 must change, 0 should change, 1 note. Change these lines, then check again.\n")
+    assert told.endswith("1 must change, 0 should change, 2 notes. Change these lines, then check again.\n")
     assert max(map(len, told.splitlines())) <= 140
 
 
