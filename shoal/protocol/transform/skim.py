@@ -69,6 +69,16 @@ class FetchSkimmer:
         """Bytes of the frame not fed yet; 0 = the frame is complete and was well-formed."""
         return self._left
 
+    @property
+    def unread(self) -> int:
+        """So many of the next bytes may be forwarded without being fed: `passed` says how many were."""
+        return min(self._skip, self._left - 1)
+
+    def passed(self, size: int) -> None:
+        """`size`: at most `unread`."""
+        self._skip -= size
+        self._left -= size
+
     def feed(self, chunk: bytearray | memoryview) -> int:
         """Takes the next bytes of the frame, overwrites at most one, and returns how many of them to forward.
 

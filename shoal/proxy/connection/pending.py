@@ -61,8 +61,14 @@ class Skimmer(Protocol):
     """Reads an answer in pieces, from its first byte. It may change bytes in place, but not their number.
 
     `feed` returns how many bytes of the piece pass. If these are not all, the rest of the answer is held, up to the
-    limit of held answers, and `finish` returns its replacement.
+    limit of held answers, and `finish` returns its replacement. `unread` of the next bytes need not be fed if `passed`
+    is told how many were not; never the last one.
     """
+
+    @property
+    def unread(self) -> int: ...
+
+    def passed(self, size: int, /) -> None: ...
 
     def feed(self, chunk: memoryview, /) -> int: ...
 

@@ -22,6 +22,7 @@ continues.
 from __future__ import annotations
 
 import logging
+import socket
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,6 +30,7 @@ import trio
 
 from shoal.proxy.events.logs import event
 from shoal.proxy.net.fast_lane import Watch, until
+from shoal.proxy.net.splice import shared_pipe
 from shoal.proxy.net.transport import BUFFER_SIZE, VIEW, PeerLost, SendSide, buffered_by
 
 if TYPE_CHECKING:
@@ -37,12 +39,15 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.meter import Meter, Sends
     from shoal.proxy.connection.pace import Pace
     from shoal.proxy.events.logs import LogThrottle
+    from shoal.proxy.net.splice import SplicePipe
     from shoal.proxy.net.transport import Buffer, Transport
 
 __all__ = ["FrameStop", "Pump"]
 
 log = logging.getLogger("shoal.connection")
 
+_SPLICED = 128 * 1024  # bytes of a frame that must be left: fewer are cheaper to copy
+_FIRST = VIEW[: 64 * 1024]  # what is read of a frame behind one that was spliced, as it may be as long
 _PAUSE_SECONDS = 0.01
 _COMPLAINT_SECONDS = 60.0
 _MOST_IDLE = 2  # waits that did not yield: one wait may follow another
@@ -108,8 +113,10 @@ class _RepeatedWait:
 
 class Pump(ABC):
     __slots__ = (
+        "_into",
         "_missing",
         "_pace",
+        "_pipe",
         "_receive_into",
         "_rest",
         "_throttle",
@@ -132,6 +139,9 @@ class Pump(ABC):
         self._watch = Watch(source.fileno(), buffered_by(source))
         self._receive_into = source.recv_into
         self.out: Sends = out
+        self._into = VIEW
+        is_plain = type(source) is socket.socket and type(out.transport) is socket.socket  # no TLS, no tap
+        self._pipe = shared_pipe() if is_plain else None
         self.meter: Meter | None = None
         self.carry = b""
         self.remaining = 0
@@ -148,6 +158,15 @@ class Pump(ABC):
     def mid_frame(self) -> bool:
         """A frame is incomplete."""
         return bool(self.remaining or self.carry or self.filling)
+
+    @property
+    def unread(self) -> int:
+        """Bytes of the incomplete frame that nothing has to look at."""
+        return self.remaining
+
+    def passed(self, size: int) -> None:
+        """Some of the `unread` bytes went past `scan`."""
+        self.remaining -= size
 
     def give_way(self) -> None:
         """Return to `run` after the current or the next step."""
@@ -193,9 +212,15 @@ class Pump(ABC):
 
         The path of a small request is inlined here: with cold caches, function calls are expensive.
         """
-        start = len(self.carry)
+        if self.remaining >= _SPLICED and self._pipe is not None and self.unread >= _SPLICED:
+            out = self.out
+            if isinstance(out, SendSide):  # not in the middle of a sample
+                return self._splice(self._pipe, out)
+        start, into = len(self.carry), self._into
+        if into is not VIEW:
+            self._into = VIEW
         try:
-            end = start + self._receive_into(VIEW[start:] if start else VIEW)
+            end = start + self._receive_into(into[start:] if start else into)
         except BlockingIOError:
             return True
         except OSError as error:
@@ -217,6 +242,26 @@ class Pump(ABC):
             self._rest = self._move(VIEW, 0, end, (stop, frame_stop))
         if self._rest is not None:
             self.waiting = False  # not idle any more, for steps and tasks that run before this pump's task resumes
+            return False
+        return not self.must_yield
+
+    def _splice(self, pipe: SplicePipe, out: SendSide) -> bool:
+        """A step in the middle of a long frame."""
+        try:
+            size = pipe.take(self._watch.fd, self.unread)
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            raise PeerLost(self.source, error) from error
+        if not size:
+            self.ended = True
+            return False
+        self.received += size
+        self.passed(size)
+        self._into = _FIRST
+        if unsent := out.splice_now(pipe):
+            self._rest = Unfinished(unsent, None, 0, None, b"")
+            self.waiting = False
             return False
         return not self.must_yield
 

@@ -129,6 +129,7 @@ class RequestPump(Pump, Generic[C]):
         self._pace = connection.pace
         if self._pace is not None:
             self._receive_into = self._receive_paced
+            self._pipe = None
         self.without_answers = False  # the broker is lost
         self.login_due: float | None = None
         self.requests = 0

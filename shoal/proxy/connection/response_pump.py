@@ -167,6 +167,15 @@ class ResponsePump(Pump):
             return self._token(view, pos, end), None
         return pos, None
 
+    @property
+    def unread(self) -> int:
+        return self.remaining if self._skimmer is None else self._skimmer.unread
+
+    def passed(self, size: int) -> None:
+        super().passed(size)
+        if self._skimmer is not None:
+            self._skimmer.passed(size)
+
     def _go_on(self, view: memoryview, pos: int, end: int) -> tuple[int, FrameStop | None]:
         """Continue with an incomplete answer; -> end of the part that passes."""
         remaining = self.remaining

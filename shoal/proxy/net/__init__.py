@@ -5,6 +5,7 @@
     connect         TCP to one address
     client          a client that is ready to send requests
     transport       a socket as the pumps use it, and the one receive buffer of the process
+    splice          socket to socket without a copy, for the middle of long frames
     tls             certificates and contexts of OpenSSL, for both sides
     web             HTTPS, for tokens and the keys of an issuer
     fast_lane       steps a pump inside trio's own wait, so that small requests need no task switch

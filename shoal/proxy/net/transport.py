@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from shoal.proxy.config.settings import Limits
+    from shoal.proxy.net.splice import SplicePipe
 
 __all__ = [
     "BUFFER_SIZE",
@@ -165,6 +166,22 @@ class SendSide:
             return len(data)
         self.sent += sent
         return sent
+
+    def splice_now(self, pipe: SplicePipe) -> bytes:
+        """Send what the pipe holds, as far as the kernel accepts it at once; -> a copy of the rest."""
+        size = pipe.held
+        if not self.discarding:
+            try:
+                pipe.give(self.fd)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                pipe.rest()
+                self._lost(error)
+                return b""
+        self.sent += size - pipe.held
+        rest = pipe.rest()
+        return b"" if self.discarding else rest
 
     def gather_now(self, buffers: Sequence[Buffer]) -> bytes:
         """Send what the kernel accepts at once; -> a copy of the rest."""

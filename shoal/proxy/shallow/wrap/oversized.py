@@ -100,6 +100,13 @@ class _Stream:
         self._fetch = fetch
         self._watcher = watcher
 
+    @property
+    def unread(self) -> int:
+        return self._watcher.unread
+
+    def passed(self, size: int, /) -> None:
+        self._watcher.passed(size)
+
     def feed(self, chunk: memoryview, /) -> int:
         passed = self._watcher.feed(chunk)
         if not self._watcher.left:
