@@ -61,8 +61,8 @@ class Skimmer(Protocol):
     """Reads an answer in pieces, from its first byte. It may change bytes in place, but not their number.
 
     `feed` returns how many bytes of the piece pass. If these are not all, the rest of the answer is held, up to the
-    limit of held answers, and `finish` returns its replacement. `unread` of the next bytes need not be fed if `passed`
-    is told how many were not; never the last one.
+    limit of held answers, and `finish` returns its replacement. Up to `unread` of the next bytes need not be
+    fed: then `passed` gets their number. The last byte is always fed.
     """
 
     @property
