@@ -9,7 +9,6 @@ over the client's own connection, and the broker decides whether they are valid.
 Transactional requests are never joined: a transactional id has one producer, which has one connection to each broker.
 """
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 from typing import Final, NamedTuple
@@ -23,7 +22,7 @@ from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import Buffer, PartitionRef, Topic
 
-__all__ = ["Joinable", "LaneKey", "PartitionBatch", "WhyAlone", "read_joinable"]
+__all__ = ["Joinable", "LaneKey", "PartitionBatch", "WhyAlone", "joinable_batch", "read_joinable"]
 
 OLDEST: Final = 3
 _ZSTD_FROM: Final = 7  # KIP-110
@@ -73,13 +72,12 @@ class PartitionBatch(NamedTuple):
         return self.header.producer_id >= 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joinable:
+class Joinable(NamedTuple):
     key: LaneKey
     parts: list[PartitionBatch]
 
     def with_any_client_id(self) -> "Joinable":
-        return replace(self, key=self.key._replace(client_id=None))
+        return self._replace(key=self.key._replace(client_id=None))
 
 
 class _Row(NamedTuple):
@@ -114,7 +112,7 @@ def read_joinable(frame: Buffer, header: RequestHeader) -> Joinable | WhyAlone:
         return WhyAlone.UNUSUAL
     parts = []
     for row in rows:
-        batch = _only_batch(frame, row, version)
+        batch = joinable_batch(frame, row.records, row.records_end, version)
         if isinstance(batch, WhyAlone):
             return batch
         content = bytes(frame[row.start : row.end])
@@ -124,15 +122,16 @@ def read_joinable(frame: Buffer, header: RequestHeader) -> Joinable | WhyAlone:
     return Joinable(key=LaneKey(version, acks, timeout_ms, header.client_id), parts=parts)
 
 
-def _only_batch(frame: Buffer, row: _Row, version: int) -> BatchHeader | WhyAlone:
+def joinable_batch(frame: Buffer, start: int, end: int, version: int) -> BatchHeader | WhyAlone:
+    """The header of the only batch of a record set."""
     try:
-        batch = read_batch_header(frame, row.records, row.records_end)
+        batch = read_batch_header(frame, start, end)
         codec = batch.codec
     except RemoteProtocolError:
         return WhyAlone.UNUSUAL
     if batch.is_transactional or batch.is_control:
         return WhyAlone.TRANSACTIONAL
-    whole = batch.size == row.records_end - row.records
+    whole = batch.size == end - start
     return batch if whole and (codec is not Codec.ZSTD or version >= _ZSTD_FROM) else WhyAlone.UNUSUAL
 
 

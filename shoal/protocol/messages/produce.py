@@ -13,6 +13,8 @@ A request with acks = 0 gets no response. Since v3 a broker takes exactly one re
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from struct import Struct
 from typing import Final, NamedTuple
 
 from shoal.protocol.schema.api import ApiKey
@@ -48,6 +50,7 @@ __all__ = [
     "encode_plain_produce",
     "encode_produce_request",
     "encode_produce_response",
+    "encode_single_produce_response",
     "peek_acks",
     "plain_produce_length",
     "read_produce_request",
@@ -60,6 +63,9 @@ _TOPIC_ID_FROM: Final = 13
 _NO_TAGS: Final = write_tagged_fields()
 _NO_ID: Final = {False: write_string(None), True: write_compact_string(None)}  # a null transactional id
 _BEFORE_CLIENT_ID: Final = 12  # size, key, version, correlation id
+_START: Final = Struct(">ii")  # size, correlation id
+_ID_SIZE: Final = 4
+_ID_AND_THROTTLE: Final = 8
 
 Topics = Sequence[tuple[Topic, Sequence[tuple[int, Sequence[Buffer]]]]]
 """Topics with their partitions, each with its record set in pieces."""
@@ -283,6 +289,25 @@ def encode_produce_response(
     pieces.append(write_int32(throttle_ms))
     endpoints = [(0, [node_endpoints])] if len(node_endpoints) else []
     return _finish(pieces, write_tagged_fields(endpoints) if compact else b"")
+
+
+def encode_single_produce_response(
+    version: int, correlation_id: int, topic: Topic, partition: Buffer, throttle_ms: int
+) -> bytes:
+    """`encode_produce_response` of one partition without endpoints, in a fraction of the time."""
+    head, tags = _around_single(version, topic)
+    size = _ID_AND_THROTTLE + len(head) + len(partition) + 2 * len(tags)
+    start = _START.pack(size, correlation_id)
+    return b"".join((start, head, partition, tags, throttle_ms.to_bytes(4, "big", signed=True), tags))
+
+
+@lru_cache(maxsize=1024)  # some 200 bytes each
+def _around_single(version: int, topic: Topic) -> tuple[bytes, bytes]:
+    """What is between the correlation id and the only partition; empty tagged fields."""
+    compact = version >= _COMPACT_FROM
+    start = write_response_header(ApiKey.PRODUCE, version, 0)[_ID_SIZE:]
+    one = _count(1, compact)
+    return start + one + _topic(topic, version) + one, _NO_TAGS if compact else b""
 
 
 def encode_partition_error(version: int, partition: int, error_code: int, message: str | None = None) -> bytes:

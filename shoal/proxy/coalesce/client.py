@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.protocol.messages.produce import encode_produce_response
+from shoal.protocol.messages.produce import encode_produce_response, encode_single_produce_response
 from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.connection.keep_alive import KeepAlive
 from shoal.proxy.net.transport import PeerLost
@@ -22,6 +22,7 @@ from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
     from shoal.protocol.coalesce.joinable import Joinable, WhyAlone
+    from shoal.protocol.coalesce.repeated import RepeatedRequest
     from shoal.protocol.wire.types import Buffer, PartitionRef, Topic
     from shoal.proxy.connection.connection import Connection
 
@@ -70,6 +71,14 @@ class TakenRequest:
         """None with acks=0."""
         if self.silent:
             return []
+        if len(self._parts) == 1 and not self._node_endpoints:
+            ((topic, contents),) = self._parts.items()
+            if len(contents) == 1:
+                return [
+                    encode_single_produce_response(
+                        self.version, self.correlation_id, topic, contents[0], self._throttle_ms
+                    )
+                ]
         return encode_produce_response(
             self.version,
             self.correlation_id,
@@ -89,12 +98,13 @@ class CoalescedClient:
         # its next request is sent alone, after requests taken from others before that time
         self.behind: float | None = None
         self.lane: object | None = None  # the lane with its unanswered requests; only its identity counts
+        self.repeated: RepeatedRequest | None = None  # its last joinable request
         self.asked_names = False  # for the topics of its next request
         self.ended = False
         self.keep_alive = KeepAlive(connection, quiet=_QUIET_SECONDS)
         self._taken: deque[TakenRequest] = deque()
         self._sending = False
-        self._moved = trio.Event()
+        self._waiting: trio.Event | None = None
 
     @property
     def unanswered(self) -> int:
@@ -113,11 +123,16 @@ class CoalescedClient:
     async def settled(self) -> None:
         """Wait until all requests are answered and all answers sent."""
         while self._taken or self._sending:
-            await self._moved.wait()
+            await self._change()
 
     async def until_room(self) -> None:
         while self.is_full:
-            await self._moved.wait()
+            await self._change()
+
+    async def _change(self) -> None:
+        if self._waiting is None:
+            self._waiting = trio.Event()
+        await self._waiting.wait()
 
     def deliver(self) -> None:
         """Send complete answers. Synchronous: a task sends what the kernel does not take at once."""
@@ -139,7 +154,7 @@ class CoalescedClient:
     def _send(self, buffers: list[Buffer]) -> None:
         connection = self.connection
         try:
-            unsent = connection.client_out.gather_now([b"".join(buffers)])
+            unsent = connection.client_out.gather_now(buffers)
         except PeerLost as error:
             connection.abort(CloseCause.CLIENT_LOST, str(error))
             return
@@ -163,5 +178,6 @@ class CoalescedClient:
         self._move()
 
     def _move(self) -> None:
-        self._moved.set()
-        self._moved = trio.Event()
+        if self._waiting is not None:
+            self._waiting.set()
+            self._waiting = None

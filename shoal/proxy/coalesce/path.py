@@ -27,6 +27,7 @@ ended with unanswered requests.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ import trio
 
 from shoal.protocol.coalesce.joinable import OLDEST, WhyAlone, read_joinable
 from shoal.protocol.coalesce.policy import Batch, JoinLimits
+from shoal.protocol.coalesce.repeated import RepeatedRequest
 from shoal.protocol.coalesce.sequences import SeenSequences
 from shoal.protocol.messages.produce import read_produce_response
 from shoal.protocol.schema.api import ApiKey
@@ -49,7 +51,7 @@ from shoal.proxy.coalesce.counters import CoalesceTally
 from shoal.proxy.coalesce.lane import Lane, LaneId
 from shoal.proxy.coalesce.sets import ProvenSets
 from shoal.proxy.connection.routes import Decision, Route, Wait, table
-from shoal.proxy.connection.topic_names import learn_names, topic_name, unknown_ids
+from shoal.proxy.connection.topic_names import learn_names, topic_name
 from shoal.proxy.listener.plain import PLAIN_ROUTES
 from shoal.proxy.statistics import CloseCause
 
@@ -110,7 +112,7 @@ class CoalescePath:
         self._sequences = SeenSequences()
         self._unsettled: OrderedDict[tuple[str, str | None], float] = OrderedDict()  # client -> until when
         self.sets = ProvenSets()
-        self._moved = trio.Event()  # set when requests are answered or withdrawn
+        self._waiting: trio.Event | None = None  # set when requests are answered or withdrawn
 
     # -- connections -----------------------------------------------------------------------------------------------
 
@@ -169,6 +171,8 @@ class CoalescePath:
         for lane in self._lanes.values():
             lane.policy.limits = self._limits
             lane.nudge()
+        for member in self._members.values():
+            member.repeated = None  # it may have a client id
 
     def tick(self, now: float) -> None:
         """Keep brokers from closing the clients' own connections as idle."""
@@ -179,26 +183,35 @@ class CoalescePath:
 
     def _decide(self, connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
         member = self._members[connection]
-        size, _, version, _ = read_request_prefix(first)
+        size, _, version, correlation_id = read_request_prefix(first)
         if member.never_joined_because is not None:
             return self._pass(member, first, member.never_joined_because)
         if version < OLDEST or size > LARGEST_REQUEST:
             return self._pass(member, first, WhyAlone.OLD if version < OLDEST else WhyAlone.LARGE)
         if len(first) < SIZE_BYTES + size:
             return Decision.MORE
-        header = read_request_header(first)
-        found = read_joinable(first, header)
+        found = self._read(member, first)
         if isinstance(found, WhyAlone):
             return self._pass(member, first, found)
-        if self.settings.ignore_client_ids:
-            found = found.with_any_client_id()
-        unknown = unknown_ids(connection, (part.target.topic for part in found.parts))
+        unknown = [part.target.topic for part in found.parts if topic_name(connection, part.target.topic) is None]
         if unknown and not member.asked_names:
-            return Wait(partial(self._learn_names, member, header.client_id, unknown))
+            return Wait(partial(self._learn_names, member, read_request_header(first).client_id, unknown))
         member.asked_names = False
         if why := self._why_alone(member, found, unknown):
             return self._pass_alone(member, first, found, why)
-        return self._take(member, found, header.correlation_id)
+        return self._take(member, found, correlation_id)
+
+    def _read(self, member: CoalescedClient, first: memoryview) -> Joinable | WhyAlone:
+        """A whole request."""
+        if member.repeated is not None and (again := member.repeated.read(first)) is not None:
+            return again
+        found = read_joinable(first, read_request_header(first))
+        if isinstance(found, WhyAlone):
+            return found
+        if self.settings.ignore_client_ids:
+            found = found.with_any_client_id()
+        member.repeated = RepeatedRequest.of(first, found)
+        return found
 
     async def _learn_names(self, member: CoalescedClient, client_id: str | None, unknown: list[Topic]) -> None:
         """Runs before this client's next request is read. Raises UpstreamLost and UpstreamFault."""
@@ -210,14 +223,21 @@ class CoalescePath:
         if unknown:
             self._unsettle(member.connection)  # the next request may be a retry with the topic's name
             return WhyAlone.NAMELESS
-        now = trio.current_time()
-        client = member.connection.peer.host, member.connection.client_id
-        if now < member.alone_until or (self._unsettled and now < self._unsettled.get(client, now)):
+        if self._may_be_retry(member):
             return WhyAlone.RETRY
-        if not all(self._sequences.is_new(self._by_name(member, part), part.header) for part in found.parts):
-            return WhyAlone.RETRY
+        for part in found.parts:
+            if part.lone and not self._sequences.is_new(self._by_name(member, part), part.header):
+                return WhyAlone.RETRY
         full = len(self._lanes) >= MAX_LANES and _lane_of(member.connection, found) not in self._lanes
         return WhyAlone.TOO_MANY if full else None
+
+    def _may_be_retry(self, member: CoalescedClient) -> bool:
+        """Whatever its client sends now."""
+        if member.alone_until == -math.inf and not self._unsettled:
+            return False
+        now = trio.current_time()
+        client = member.connection.peer.host, member.connection.client_id
+        return now < member.alone_until or now < self._unsettled.get(client, now)
 
     def _pass_alone(
         self, member: CoalescedClient, first: memoryview, found: Joinable, why: WhyAlone
@@ -284,7 +304,8 @@ class CoalescePath:
         )
 
     def _saw(self, member: CoalescedClient, part: PartitionBatch) -> None:
-        self._sequences.saw(self._by_name(member, part), part.header)
+        if part.lone:
+            self._sequences.saw(self._by_name(member, part), part.header)
 
     def _names_in_lanes(self, member: CoalescedClient, part: PartitionBatch) -> set[PartitionRef]:
         """The partition's keys in lanes: a lane has requests of one version, by name or by id."""
@@ -293,9 +314,12 @@ class CoalescePath:
         return {part.target, place, part.target._replace(topic=known or part.target.topic)}
 
     def _gains_by_sets(self, lane: Lane, found: Joinable) -> bool:
-        if self.settings.set_batches == 1 or not self.sets.worth_asking(lane.bound_port):
+        if self.settings.set_batches == 1:
             return False
-        return any(not part.lone and lane.policy.holds(part.target) for part in found.parts)
+        for part in found.parts:
+            if not part.lone and lane.policy.holds(part.target):
+                return self.sets.worth_asking(lane.bound_port)
+        return False
 
     def _new_lane(self, which: LaneId) -> Lane:
         client_id = _ANY_CLIENT_ID if self.settings.ignore_client_ids else which.key.client_id
@@ -313,7 +337,9 @@ class CoalescePath:
 
     async def _while(self, obstacle: Callable[[], bool]) -> None:
         while obstacle():
-            await self._moved.wait()
+            if self._waiting is None:
+                self._waiting = trio.Event()
+            await self._waiting.wait()
 
     # -- called by lanes -------------------------------------------------------------------------------------------
 
@@ -325,8 +351,9 @@ class CoalescePath:
     def released(self, size: int) -> None:
         """`size` bytes of taken batches are answered or withdrawn."""
         self.held_bytes -= size
-        self._moved.set()
-        self._moved = trio.Event()
+        if self._waiting is not None:
+            self._waiting.set()
+            self._waiting = None
 
     def refused(self, taken: TakenRequest, target: PartitionRef, error_code: int, frame: bytes | None) -> Buffer:
         """Note an error for a client. Returns the broker addresses of the answer `frame`, rewritten for this client."""

@@ -6,12 +6,15 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.schema.index import schema_name_map
 
 from shoal.protocol.coalesce.answer import read_joined_answer
 from shoal.protocol.coalesce.joinable import Joinable, LaneKey, PartitionBatch, WhyAlone, read_joinable
+from shoal.protocol.coalesce.repeated import RepeatedRequest
 from shoal.protocol.coalesce.request import encode_joined
 from shoal.protocol.messages.produce import read_produce_request
 from shoal.protocol.records.batch import CONTROL, TRANSACTIONAL, NewRecord, encode_batch
@@ -254,3 +257,51 @@ def test_an_answer_must_tell_of_what_was_sent() -> None:
     ):
         with pytest.raises(RemoteProtocolError):
             read_joined_answer(answer(9, said), key, sets)
+
+
+# -- a request like the one before -------------------------------------------------------------------------------------
+
+SHAPES = st.tuples(
+    st.sampled_from([1, 2]),  # topic
+    st.sampled_from([0, 4, 300]),  # partition
+    st.integers(0, 400) | st.sampled_from([60, 61, 16_000, 16_300, 16_320, 17_000]),  # bytes of the value
+    st.sampled_from(["c", "other", None]),
+    st.sampled_from([-1, 1]),
+    st.sampled_from([0, TRANSACTIONAL, CONTROL]),
+)
+
+
+@given(version=st.sampled_from(VERSIONS), first=SHAPES, later=st.lists(SHAPES, max_size=4), data=st.data())
+def test_a_repeated_request_is_read_as_from_the_start_or_not_at_all(
+    version: int, first: Any, later: list[Any], data: st.DataObject
+) -> None:
+    def request(shape: Any) -> bytes:
+        number, partition, size, client_id, acks, attributes = shape
+        batch = encode_batch([NewRecord(1_700_000_000_000, None, bytes(size))], attributes=attributes)
+        return frame(version, {(topic(version, number), partition): batch}, client_id=client_id, acks=acks)
+
+    found = read(start := request((*first[:5], 0)))
+    assert isinstance(found, Joinable)
+    repeated = RepeatedRequest.of(memoryview(start), found)
+    assert repeated is not None
+    for shape in (first, *later):
+        whole = request(shape)
+        again = repeated.read(memoryview(whole))
+        if again is not None:
+            assert again == read(whole)
+        like = (shape[0], *shape[3:5]) == (first[0], *first[3:5])
+        assert again is None if not like else again is not None or shape[2] in range(55, 65) or shape[2] > 16_000
+        damaged = bytearray(whole)
+        at = data.draw(st.integers(4, len(damaged) - 1))
+        damaged[at] ^= data.draw(st.integers(1, 255))
+        again = repeated.read(memoryview(damaged))
+        if again is not None:
+            assert again == read(bytes(damaged))
+        shorter = whole[: data.draw(st.integers(12, len(whole) - 1))]
+        assert repeated.read(memoryview(shorter)) in (None, WhyAlone.UNUSUAL)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_of_several_batches_is_no_model(version: int) -> None:
+    data = frame(version, {(topic(version), 0): ONE, (topic(version), 1): ONE})
+    assert RepeatedRequest.of(memoryview(data), joinable(data)) is None

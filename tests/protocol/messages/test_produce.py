@@ -11,6 +11,7 @@ from shoal.protocol.messages.produce import (
     encode_partition_error,
     encode_produce_request,
     encode_produce_response,
+    encode_single_produce_response,
     peek_acks,
     read_produce_request,
     read_produce_response,
@@ -171,3 +172,16 @@ def test_topics_are_named_as_the_version_wants() -> None:
         encode_produce_response(13, 1, [("name", [])], throttle_ms=0)
     with pytest.raises(LocalProtocolError, match="by name"):
         encode_produce_response(12, 1, [(bytes(16), [])], throttle_ms=0)
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@given(correlation_id=st.integers(0, 2**31 - 1), throttle_ms=st.integers(0, 2**31 - 1), error=st.integers(-1, 120))
+def test_an_answer_for_one_partition_is_the_same(
+    version: int, correlation_id: int, throttle_ms: int, error: int
+) -> None:
+    topic: Topic = bytes(range(16)) if version >= 13 else "topic"
+    part = encode_partition_error(version, 4, error)
+    made = encode_single_produce_response(version, correlation_id, topic, part, throttle_ms)
+    assert made == b"".join(
+        encode_produce_response(version, correlation_id, [(topic, [part])], throttle_ms=throttle_ms)
+    )
