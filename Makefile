@@ -5,6 +5,7 @@ SECONDS ?= 600
 SEED ?=
 TLS ?=
 RECORDS ?=
+BASELINE ?=
 KAFKA_TESTED = kafka:4.3.0 kafka:3.9.1
 BIN = .venv/bin
 # Real-broker tests wait half of the time, so two run at once. File order, because tests that share a cluster affect
@@ -102,9 +103,9 @@ scenarios: ## All scenarios of `shoal replay`, on real brokers (some minutes)
 	@scripts/setup kafka:$(KAFKA)
 	@$(BIN)/python -m shoal replay all --kafka $(KAFKA)
 
-bench: ## Shoal, HAProxy and a direct connection, side by side
-	@scripts/setup haproxy kafka:$(KAFKA)
-	@$(BIN)/python -m bench
+bench: ## Shoal and other proxies side by side; the ratios against bench/baseline.json (4 minutes; BASELINE=write)
+	@scripts/setup haproxy kroxylicious kafka-proxy kafka:$(KAFKA)
+	@$(BIN)/python -m bench --kafka $(KAFKA) $(if $(filter write,$(BASELINE)),--write-baseline)
 
 bench-tls: ## TLS in Shoal, HAProxy and Kroxylicious: CPU, handshakes, latency, memory (6 minutes)
 	@scripts/setup haproxy kroxylicious kafka-proxy kafka:$(KAFKA)
