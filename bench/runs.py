@@ -52,6 +52,11 @@ class Forwarding(NamedTuple):
     seconds: float
     requests: int = 0
 
+    def plus(self, more: Forwarding) -> Forwarding:
+        """Both runs as one. Without a proxy in one of them there is no CPU time."""
+        cpu = None if self.cpu_s is None or more.cpu_s is None else self.cpu_s + more.cpu_s
+        return Forwarding(cpu, self.gib + more.gib, self.seconds + more.seconds, self.requests + more.requests)
+
     @property
     def requests_per_s(self) -> float | None:
         return self.requests / self.seconds if self.requests else None

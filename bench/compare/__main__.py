@@ -8,6 +8,7 @@ import platform
 import shutil
 import sys
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,23 +48,22 @@ async def measure(options: argparse.Namespace, progress: Progress) -> dict[str, 
     this, commit = checked_out(), await extracted(options.commit, options.out)
     progress.say(f"{commit.name} is in {commit.path}{', from an earlier run' if commit.reused else ''}; it stays there")
     async with AsyncExitStack() as stack:
-        progress.say(f"starting a broker (Kafka {options.kafka}) and both Shoals; logs are in {work}")
+        progress.say(f"starting a broker (Kafka {options.kafka}); logs are in {work}")
         spec = ClusterSpec(version=options.kafka, properties=BROKER, heap="1g", quick=False)
         cluster = await stack.enter_async_context(running_cluster(work / "kafka", spec))
         stage = await Stage.build(broker_of(cluster), topic_ids=options.kafka >= "4")
         turns = Turns(
             stage=stage,
             direct=Peer(name=DIRECT, address=stage.broker),
-            sides=(
-                await start_side(THIS, this, stack, work, stage.broker),
-                await start_side(COMMIT, commit, stack, work, stage.broker),
-            ),
             progress=progress,
             rounds=options.rounds,
             seconds=options.seconds,
             requests=options.requests,
         )
-        turns.run(options.only)
+        for turn in range(options.rounds):
+            async with AsyncExitStack() as round_stack:
+                shoals = partial(start_side, stack=round_stack, work=work / f"round-{turn + 1}", broker=stage.broker)
+                turns.take(turn, await shoals(THIS, this), await shoals(COMMIT, commit), options.only)
     about = {"kafka": options.kafka, "python": platform.python_version(), "cores": os.cpu_count()}
     return as_json(turns.found, turns.left_out, this=this.name, commit=commit.name, **about)
 

@@ -17,6 +17,7 @@ __all__ = ["COMMIT", "CPU_GIB", "CPU_US", "P50", "THIS", "Measured", "as_json", 
 THIS, COMMIT = "this", "commit"
 CPU_GIB, CPU_US, P50 = "CPU s/GiB", "CPU us each", "us"
 _SAME = Spread(1, 1, 1)
+_FEWEST = 3  # rounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +54,10 @@ def _median(values: list[float | None]) -> float | None:
     return round(median(known), 3) if known else None
 
 
-def verdict(ratio: Spread) -> str:
-    """What costs less or more in all rounds, by more than noise."""
+def verdict(ratio: Spread, rounds: int) -> str:
+    """What costs less or more in all rounds, by more than noise. Fewer than three rounds agree by chance."""
+    if rounds < _FEWEST:
+        return ""
     if ratio.above(_SAME):
         return "slower"
     return "faster" if _SAME.above(ratio) else ""
@@ -66,7 +69,11 @@ def as_tables(report: Mapping[str, Any]) -> str:
     for name, found in report["workloads"].items():
         figures = [found["unit"], number(found[COMMIT], 2), number(found[THIS], 2)]
         ratio = Spread(**found["ratio"]) if found["ratio"] else None
-        spread = [*(number(value, 3) for value in ratio), verdict(ratio)] if ratio else ["-"] * len(Spread._fields)
+        spread = (
+            [*(number(value, 3) for value in ratio), verdict(ratio, found["rounds"])]
+            if ratio
+            else ["-"] * len(Spread._fields)
+        )
         rows.append([name, *figures, *spread])
     left_out = [f"left out: {part}: {reason}" for part, reason in report["left_out"].items()]
     return "\n".join([render(rows), *left_out])

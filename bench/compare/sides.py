@@ -29,7 +29,7 @@ class Side:
     """`left_out`: modes that do not start, and why."""
 
     name: str
-    peers: Mapping[str, Peer]
+    peers: dict[str, Peer]
     left_out: Mapping[str, str]
 
 
@@ -39,7 +39,7 @@ async def start_side(name: str, tree: Tree, stack: AsyncExitStack, work: Path, b
     left_out: dict[str, str] = {}
     for way, mode in _MODES.items():
         try:
-            peers[way] = await stack.enter_async_context(running_shoal(mode, work / name, broker, tree=tree.path))
+            peers[way] = await stack.enter_async_context(running_shoal(mode, work / name, broker, program=tree.program))
         except HarnessError as error:
             first, *log = str(error).splitlines()
             reason = f"{first}: {log[-1]}" if log else first

@@ -29,6 +29,9 @@ class Connections(NamedTuple):
     cpu_s: float  # of the proxy
     seconds: float
 
+    def plus(self, more: Connections) -> Connections:
+        return Connections(self.made + more.made, self.cpu_s + more.cpu_s, self.seconds + more.seconds)
+
     @property
     def per_cpu_s(self) -> float:
         return self.made / self.cpu_s

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NOISE", "Spread", "ratios"]
 
-NOISE = 0.03  # medians that differ by less are the same, however narrow the spreads are
+NOISE = 0.05  # medians that differ by less are the same, however narrow the spreads are
 _DIGITS = 3
 
 

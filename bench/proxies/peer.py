@@ -14,7 +14,7 @@ from shoal.scenarios.kafka.ports import LOOPBACK, free_ports
 from shoal.scenarios.kafka.process import Process, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
     from ssl import SSLContext
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Peer", "listening", "running_shoal", "shoal_config", "write"]
 
 START_TIMEOUT_S = 20.0
+SHOAL_PROGRAM = (sys.executable, "-m", "shoal")
 
 _SHOAL = """\
 [[cluster]]
@@ -71,12 +72,15 @@ def shoal_config(mode: str, address: Address, node_port: int, broker: Address) -
 
 @asynccontextmanager
 async def running_shoal(
-    mode: str, work: Path, broker: Address, more: str = "", *, index: bool = False, tree: Path | None = None
+    mode: str,
+    work: Path,
+    broker: Address,
+    more: str = "",
+    *,
+    index: bool = False,
+    program: Sequence[str] = SHOAL_PROGRAM,
 ) -> AsyncIterator[Peer]:
-    """`more`: further lines of the listener's configuration. `index`: it writes a traffic index.
-
-    `tree`: the directory of the `shoal` package that runs; None: that of this process.
-    """
+    """`more`: further lines of the listener's configuration. `index`: it writes a traffic index."""
     if index:
         (work / "index").mkdir(parents=True)
         more += f'\n[capture]\ndirectory = "{work / "index"}"\n'
@@ -84,10 +88,8 @@ async def running_shoal(
     port, node_port = free_ports(2)
     address = (LOOPBACK, port)
     config = write(work / f"shoal-{mode}.toml", shoal_config(mode, address, node_port, broker) + more)
-    argv = [sys.executable, *(["-P"] if tree else []), "-m", "shoal", "run", "-c", str(config)]
-    env = {"PYTHONPATH": str(tree)} if tree else None
-    child = Process(argv, log=work / f"shoal-{mode}.log", name=f"shoal {mode}", env=env)
-    async with listening(child, address) as process:
+    argv = [*program, "run", "-c", str(config)]
+    async with listening(Process(argv, log=work / f"shoal-{mode}.log", name=f"shoal {mode}"), address) as process:
         yield Peer(name=f"Shoal {mode}", address=address, process=process)
 
 

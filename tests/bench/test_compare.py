@@ -1,9 +1,11 @@
+import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
-from bench.compare.commit import ROOT, checked_out, extracted
+from bench.compare.commit import ROOT, Tree, checked_out, extracted
 from bench.compare.report import COMMIT, CPU_GIB, P50, THIS, Measured, as_json, as_tables, verdict
 from bench.overhead.spread import Spread
 from shoal.scenarios.kafka.errors import SetupError
@@ -35,14 +37,15 @@ def test_ratios_are_by_round_and_the_figures_are_medians() -> None:
     [
         ((1.1, 1.05, 1.2), "slower"),
         ((1.1, 0.99, 1.2), ""),
-        ((1.02, 1.01, 1.03), ""),
+        ((1.04, 1.01, 1.05), ""),
         ((0.9, 0.8, 0.95), "faster"),
         ((0.9, 0.8, 1.01), ""),
-        ((0.98, 0.97, 0.99), ""),
+        ((0.96, 0.94, 0.99), ""),
     ],
 )
 def test_the_verdict_needs_all_rounds_on_one_side(ratio: tuple[float, float, float], said: str) -> None:
-    assert verdict(Spread(*ratio)) == said
+    assert verdict(Spread(*ratio), 3) == said
+    assert verdict(Spread(*ratio), 2) == ""
 
 
 def test_the_table_has_the_ratio_with_its_spread_and_what_is_left_out() -> None:
@@ -53,8 +56,20 @@ def test_the_table_has_the_ratio_with_its_spread_and_what_is_left_out() -> None:
     assert lines[-1] == "left out: wrap: abc does not start"
 
 
+def test_nothing_but_the_package_of_the_tree_runs(tmp_path: Path) -> None:
+    package = tmp_path / "shoal"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    tree = Tree(name="old", path=tmp_path)
+    run = partial(subprocess.run, [*tree.program, "run"], capture_output=True, text=True, check=False)
+    assert "No module named shoal.__main__" in run().stderr
+    (package / "__main__.py").write_text("import sys\nprint(sys.argv)\nimport shoal.proxy\n")
+    assert run().stdout == f"['{package / '__main__.py'}', 'run']\n"
+    assert "No module named 'shoal.proxy'" in run().stderr
+
+
 @in_a_clone
-def test_a_commit_is_extracted_once_and_is_what_python_imports(tmp_path: Path) -> None:
+def test_a_commit_is_extracted_once(tmp_path: Path) -> None:
     first = trio.run(extracted, "HEAD", tmp_path)
     assert (first.path / "shoal" / "__main__.py").is_file()
     assert checked_out().name.startswith(first.name)

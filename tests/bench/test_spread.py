@@ -25,7 +25,7 @@ def test_no_rounds_have_no_spread() -> None:
         ((1.05, 1.02, 1.4), (1.0, 0.9, 1.1), False),  # the median is within the rounds of the other
         ((1.3, 0.95, 1.4), (1.0, 0.9, 1.1), False),  # a round is below the other's median
         ((1.02, 1.02, 1.02), (1.0, 1.0, 1.0), False),  # too little, although no round varies
-        ((1.04, 1.04, 1.04), (1.0, 1.0, 1.0), True),
+        ((1.06, 1.06, 1.06), (1.0, 1.0, 1.0), True),
         ((0.9, 0.8, 1.0), (1.0, 0.9, 1.1), False),
     ],
 )
