@@ -62,7 +62,13 @@ async def measure(options: argparse.Namespace, progress: Progress) -> dict[str, 
         )
         for turn in range(options.rounds):
             async with AsyncExitStack() as round_stack:
-                shoals = partial(start_side, stack=round_stack, work=work / f"round-{turn + 1}", broker=stage.broker)
+                shoals = partial(
+                    start_side,
+                    stack=round_stack,
+                    work=work / f"round-{turn + 1}",
+                    broker=stage.broker,
+                    parts=options.only,
+                )
                 turns.take(turn, await shoals(THIS, this), await shoals(COMMIT, commit), options.only)
     about = {"kafka": options.kafka, "python": platform.python_version(), "cores": os.cpu_count()}
     return as_json(turns.found, turns.left_out, this=this.name, commit=commit.name, **about)

@@ -17,7 +17,7 @@ __all__ = ["COMMIT", "CPU_GIB", "CPU_US", "P50", "THIS", "Measured", "as_json", 
 THIS, COMMIT = "this", "commit"
 CPU_GIB, CPU_US, P50 = "CPU s/GiB", "CPU us each", "us"
 _SAME = Spread(1, 1, 1)
-_FEWEST = 3  # rounds
+_FEWEST = 5  # rounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ def _median(values: list[float | None]) -> float | None:
 
 
 def verdict(ratio: Spread, rounds: int) -> str:
-    """What costs less or more in all rounds, by more than noise. Fewer than three rounds agree by chance."""
+    """What costs less or more beyond the spread, and by more than noise. Fewer rounds than five agree by chance."""
     if rounds < _FEWEST:
         return ""
     if ratio.above(_SAME):
@@ -64,7 +64,7 @@ def verdict(ratio: Spread, rounds: int) -> str:
 
 
 def as_tables(report: Mapping[str, Any]) -> str:
-    heading = [f"{report['this']} against {report['commit']}", "", "commit", "this tree", "ratio", "lowest", "highest"]
+    heading = [f"{report['this']} against {report['commit']}", "", "commit", "this tree", "ratio", "from", "to"]
     rows = [[*heading, ""], RULE]
     for name, found in report["workloads"].items():
         figures = [found["unit"], number(found[COMMIT], 2), number(found[THIS], 2)]

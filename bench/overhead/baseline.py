@@ -88,7 +88,7 @@ def write(now: Mapping[str, Spread], about: Mapping[str, Any], path: Path = BASE
 
 
 def verdict_table(now: Mapping[str, Spread], before: Mapping[str, Spread]) -> str:
-    rows = [["ratio (larger is worse)", "now", "lowest", "highest", "baseline", "lowest", "highest", ""], RULE]
+    rows = [["ratio (larger is worse)", "now", "from", "to", "baseline", "from", "to", ""], RULE]
     for name, spread in now.items():
         kept = before.get(name)
         base = [number(value, 2) for value in kept] if kept else ["-"] * len(spread)

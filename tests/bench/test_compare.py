@@ -43,9 +43,9 @@ def test_ratios_are_by_round_and_the_figures_are_medians() -> None:
         ((0.96, 0.94, 0.99), ""),
     ],
 )
-def test_the_verdict_needs_all_rounds_on_one_side(ratio: tuple[float, float, float], said: str) -> None:
-    assert verdict(Spread(*ratio), 3) == said
-    assert verdict(Spread(*ratio), 2) == ""
+def test_the_verdict_needs_the_spread_on_one_side_and_five_rounds(ratio: tuple[float, float, float], said: str) -> None:
+    assert verdict(Spread(*ratio), 5) == said
+    assert verdict(Spread(*ratio), 4) == ""
 
 
 def test_the_table_has_the_ratio_with_its_spread_and_what_is_left_out() -> None:

@@ -9,6 +9,11 @@ def test_a_spread_is_the_median_and_the_extremes_of_the_rounds() -> None:
     assert Spread.of([1.2, 0.9, 1.0, 1.1, 3.0]) == Spread(median=1.1, low=0.9, high=3.0)
 
 
+@pytest.mark.parametrize(("rounds", "left_out"), [(1, 0), (5, 0), (8, 0), (9, 1), (12, 2), (15, 3)])
+def test_more_rounds_make_the_spread_narrower(rounds: int, left_out: int) -> None:
+    assert Spread.of(range(rounds)) == ((rounds - 1) / 2, left_out, rounds - 1 - left_out)
+
+
 def test_one_round_has_no_width() -> None:
     assert Spread.of([1.23456]) == (1.235, 1.235, 1.235)
 
