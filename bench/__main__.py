@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.command import benchmark
+from bench.command import benchmark, warn_if_busy
 from bench.overhead import baseline
 from bench.overhead.report import Figures, as_json, as_tables
 from bench.overhead.schedule import PARTS, Schedule, measure_idle
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     arguments.add_argument("--kafka", default=DEFAULT_VERSION, choices=VERSIONS)
     arguments.add_argument("--rounds", type=int, default=5, help="interleaved rounds; medians are printed (default 5)")
-    arguments.add_argument("--seconds", type=float, default=1, help="duration of each forwarding run (default 1)")
+    arguments.add_argument("--seconds", type=float, default=0.75, help="duration of each forwarding run (default 0.75)")
     arguments.add_argument(
         "--requests", type=int, default=400, help="single requests of each kind and round (default 400)"
     )
@@ -53,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
 async def measure(options: argparse.Namespace, progress: Progress) -> dict[str, object]:
     work: Path = options.out / "work"
     shutil.rmtree(work, ignore_errors=True)
+    warn_if_busy(progress)
     held = raise_limit(MANY)
     if held < MANY:
         progress.say(f"{held:,} idle connections instead of {MANY:,}: the hard limit of open files allows no more")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.__main__ import BROKER, broker_of
-from bench.command import benchmark
+from bench.command import benchmark, warn_if_busy
 from bench.compare.commit import checked_out, extracted
 from bench.compare.report import COMMIT, THIS, as_json, as_tables
 from bench.compare.sides import start_side
@@ -45,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
 async def measure(options: argparse.Namespace, progress: Progress) -> dict[str, object]:
     work: Path = options.out / "work"
     shutil.rmtree(work, ignore_errors=True)
+    warn_if_busy(progress)
     this, commit = checked_out(), await extracted(options.commit, options.out)
     progress.say(f"{commit.name} is in {commit.path}{', from an earlier run' if commit.reused else ''}; it stays there")
     async with AsyncExitStack() as stack:
