@@ -5,6 +5,9 @@ SECONDS ?= 600
 SEED ?=
 TLS ?=
 RECORDS ?=
+BASELINE ?=
+COMMIT ?= HEAD
+ROUNDS ?= 5
 KAFKA_TESTED = kafka:4.3.0 kafka:3.9.1
 BIN = .venv/bin
 # Real-broker tests wait half of the time, so two run at once. File order, because tests that share a cluster affect
@@ -15,7 +18,7 @@ AGENT_TESTED = $(patsubst %,kafka:%,3.9.0 3.9.1 3.9.2 4.0.0 4.0.2 4.1.0 4.1.1 4.
 
 .DEFAULT_GOAL = help
 .PHONY: help venv agent demo demo-small demo-capture docs test test-slow test-agent test-spark check package-check \
-	deploy-check fuzz torture torture-models ops scenarios bench bench-tls flood \
+	deploy-check fuzz torture torture-models ops scenarios bench bench-compare bench-tls flood \
 	bench-coalesce bench-agent bench-legacy bench-spark clean
 
 help: ## This list
@@ -102,9 +105,13 @@ scenarios: ## All scenarios of `shoal replay`, on real brokers (some minutes)
 	@scripts/setup kafka:$(KAFKA)
 	@$(BIN)/python -m shoal replay all --kafka $(KAFKA)
 
-bench: ## Shoal, HAProxy and a direct connection, side by side
-	@scripts/setup haproxy kafka:$(KAFKA)
-	@$(BIN)/python -m bench
+bench: ## Shoal and other proxies side by side; the ratios against bench/baseline.json (4 minutes; BASELINE=write)
+	@scripts/setup haproxy kroxylicious kafka-proxy kafka:$(KAFKA)
+	@$(BIN)/python -m bench --kafka $(KAFKA) $(if $(filter write,$(BASELINE)),--write-baseline)
+
+bench-compare: ## Shoal of this tree and of another commit, side by side (COMMIT=HEAD~1 ROUNDS=5)
+	@scripts/setup kafka:$(KAFKA)
+	@$(BIN)/python -m bench.compare $(COMMIT) --kafka $(KAFKA) --rounds $(ROUNDS)
 
 bench-tls: ## TLS in Shoal, HAProxy and Kroxylicious: CPU, handshakes, latency, memory (6 minutes)
 	@scripts/setup haproxy kroxylicious kafka-proxy kafka:$(KAFKA)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-__all__ = ["benchmark"]
+__all__ = ["benchmark", "warn_if_busy"]
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
 Report = dict[str, Any]
+
+
+def warn_if_busy(progress: Progress) -> None:
+    """A ratio depends on the load, too: caches are cold, and a proxy with several threads loses more."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > cores:
+        progress.say(f"the machine is busy (load {load:.1f} on {cores} cores): expect wider spreads and false verdicts")
 
 
 def benchmark(

@@ -21,7 +21,9 @@ __all__ = ["Address", "Volume", "Wire", "forward", "round_trips"]
 Address = tuple[str, int]
 
 TIMEOUT_S = 20.0  # for any single send or receive: a hung proxy must not hang the benchmark
-BUFFER_BYTES = 1024 * 1024  # received bytes are dropped; a larger buffer gains nothing on loopback
+BUFFER_BYTES = 1024 * 1024  # a larger buffer gains nothing on loopback
+_WASTE = memoryview(bytearray(BUFFER_BYTES))
+"""All connections drop what they receive into it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,6 @@ class Wire:
         self._socket: socket.socket = plain
         if tls is not None:
             self._socket = tls.wrap_socket(plain, server_hostname=address[0], session=session)
-        self._waste = memoryview(bytearray(BUFFER_BYTES))
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +68,7 @@ class Wire:
         size = self._size()
         left = size
         while left:
-            left -= self._receive(self._waste[: min(left, BUFFER_BYTES)])
+            left -= self._receive(_WASTE[: min(left, BUFFER_BYTES)])
         return 4 + size
 
     def answer(self) -> bytes:
@@ -96,11 +97,14 @@ class Wire:
         return count
 
 
-def forward(wire: Wire, frames: Sequence[bytes], *, in_flight: int, seconds: float) -> Volume:
-    """Send `frames` repeatedly with at most `in_flight` unanswered, at least once; no new round after `seconds`."""
+def forward(wire: Wire, frames: Sequence[bytes], *, in_flight: int, seconds: float, least: int = 1) -> Volume:
+    """Send `frames` repeatedly with at most `in_flight` unanswered.
+
+    At least `least` rounds; no new one after `seconds`.
+    """
     rounds = received = unanswered = 0
     start = time.perf_counter()
-    while not rounds or time.perf_counter() - start < seconds:
+    while rounds < least or time.perf_counter() - start < seconds:
         for frame in frames:
             if unanswered == in_flight:
                 received += wire.drain()

@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.load import Volume, forward, round_trips
 from bench.stage import CLIENT
-from shoal.scenarios import memory
 from tests.support import frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from bench.load import Wire
-    from bench.peers import Peer
+    from bench.proxies.peer import Peer
 
 __all__ = [
     "GIB",
-    "IDLE_CONNECTIONS",
     "Forwarding",
     "Lone",
     "Workload",
     "cpu_s",
-    "idle_peaks",
     "lone",
     "percentile",
     "run",
 ]
 
 GIB = 1 << 30
-IDLE_CONNECTIONS = 1_000
 WARM_UP = 50  # uncounted requests on each new connection
 
 
@@ -46,7 +41,7 @@ class Workload:
     counted: Callable[[Volume], int]  # which bytes count as forwarded
     end_offset: Callable[[], int] | None = None  # of the topic that is written to
     records: int = 0  # appended by one round
-    once: bool = False  # one round, however long it takes
+    rounds: int = 0  # exactly so many, however long they take; 0: as many as there is time for
 
 
 class Forwarding(NamedTuple):
@@ -56,6 +51,11 @@ class Forwarding(NamedTuple):
     gib: float
     seconds: float
     requests: int = 0
+
+    def plus(self, more: Forwarding) -> Forwarding:
+        """Both runs as one. Without a proxy in one of them there is no CPU time."""
+        cpu = None if self.cpu_s is None or more.cpu_s is None else self.cpu_s + more.cpu_s
+        return Forwarding(cpu, self.gib + more.gib, self.seconds + more.seconds, self.requests + more.requests)
 
     @property
     def requests_per_s(self) -> float | None:
@@ -87,7 +87,8 @@ def run(work: Workload, seconds: float) -> Forwarding:
         introduce(wire)
         before = work.end_offset() if work.end_offset else 0
         cpu = cpu_s(work.peer)
-        volume = forward(wire, work.frames, in_flight=work.in_flight, seconds=0 if work.once else seconds)
+        seconds = 0 if work.rounds else seconds
+        volume = forward(wire, work.frames, in_flight=work.in_flight, seconds=seconds, least=work.rounds or 1)
         spent = None if cpu is None else (cpu_s(work.peer) or 0.0) - cpu
     if work.end_offset:
         _check_appended(work, work.end_offset() - before, volume.rounds * work.records)
@@ -111,16 +112,6 @@ def lone(wire: Wire, frame: bytes, count: int) -> Lone:
 def percentile(ordered: Sequence[float], percent: int) -> float:
     """Nearest rank. Raises IndexError if empty."""
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
-
-
-def idle_peaks(peer: Peer) -> tuple[float, float]:
-    """Peak MiB with one connection, then with IDLE_CONNECTIONS that have each sent a client's first requests."""
-    with ExitStack() as open_wires:
-        introduce(open_wires.enter_context(peer.connect()))
-        alone = memory.peak_mib(peer.pid)
-        for _ in range(IDLE_CONNECTIONS - 1):
-            introduce(open_wires.enter_context(peer.connect()))
-        return alone, memory.peak_mib(peer.pid)
 
 
 def cpu_s(peer: Peer) -> float | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicCollection, TopicPartition
@@ -95,6 +95,13 @@ class Stage:
     def tiny_produces(self) -> list[bytes]:
         """One batch of few records in a request."""
         return [self._produce(self.produced, {0: frames.batch([b"x" * SMALL_BYTES] * TINY, STAMP_MS)})]
+
+    def heartbeats(self) -> list[bytes]:
+        return [frames.heartbeat(CLIENT)]
+
+    def by_name(self) -> Stage:
+        """The same, for a proxy that knows no Produce by topic id (v13)."""
+        return replace(self, produce_version=min(self.produce_version, 11))
 
     def small_requests(self) -> dict[str, bytes]:
         """The kinds of lone request, by name: edited by Shoal, passed undecoded, and one small record each way."""

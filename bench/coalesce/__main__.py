@@ -14,7 +14,7 @@ from bench.coalesce.crowd import Load
 from bench.coalesce.report import DIRECT, as_tables
 from bench.coalesce.runs import Way, run
 from bench.command import benchmark
-from bench.peers import running_shoal
+from bench.proxies.peer import running_shoal
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, running_cluster
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS

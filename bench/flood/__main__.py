@@ -18,9 +18,9 @@ import trio
 from confluent_kafka import Consumer, TopicPartition
 
 from bench.command import benchmark
-from bench.peers import listening, write
-from bench.tls.materials import Materials
-from bench.tls.placements import KeyType
+from bench.proxies.materials import Materials
+from bench.proxies.peer import listening, write
+from bench.proxies.placements import KeyType
 from shoal.scenarios.kafka.broker import ClusterSpec, running_cluster
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS

@@ -18,7 +18,7 @@ from bench.command import benchmark
 from bench.legacy.report import BOUND, BROKER, SHOAL, as_tables
 from bench.legacy.runs import Crowd, Way, fast, slow
 from bench.legacy.stage import kinds, stage
-from bench.peers import running_shoal
+from bench.proxies.peer import running_shoal
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, running_cluster
 from shoal.scenarios.kafka.java.jars import BUILD
 

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 
 from bench import runs
 from bench.command import benchmark
-from bench.report import DIRECT
+from bench.overhead.connections import connections, idle_peaks
+from bench.proxies.configs import BrokerAddresses
+from bench.proxies.materials import Materials
+from bench.proxies.names import DIRECT, PROXIES
+from bench.proxies.placements import CIPHER, KeyType, Placement
+from bench.proxies.start import Proxy, Scene, direct, start
 from bench.runs import Workload
 from bench.stage import PARTITIONS, TINY, Stage
 from bench.tls import openssl
-from bench.tls.configs import BrokerAddresses
-from bench.tls.materials import Materials
-from bench.tls.peers import Proxy, Scene, direct, start
-from bench.tls.placements import CIPHER, KeyType, Placement
 from bench.tls.profile import profile
 from bench.tls.report import (
     FETCH,
@@ -33,12 +34,11 @@ from bench.tls.report import (
     RECORDS,
     RESUMED,
     SMALL,
-    WAYS,
     Figures,
     as_json,
     as_tables,
 )
-from bench.tls.runs import check_cipher, connections, session_of
+from bench.tls.runs import check_cipher, session_of
 from shoal.scenarios import memory
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, running_cluster
 from shoal.scenarios.kafka.errors import SetupError
@@ -50,9 +50,10 @@ if TYPE_CHECKING:
     from ssl import SSLSession
 
     from bench.load import Volume
-    from bench.peers import Peer
+    from bench.proxies.peer import Peer
     from shoal.scenarios.progress import Progress
 
+IDLE_CONNECTIONS = 1_000
 PARTS = ("memory", "forwarding", "connections", "latency", "shares", "openssl")
 PIPELINED = 4
 WARM_UP_S = 0.5  # of each path and workload: Java compiles what is hot
@@ -96,11 +97,14 @@ class Schedule:
     def _idle(self) -> None:
         for way, proxy in self.proxies.items():
             peer = proxy.peers[Placement.BOTH]
-            self.progress.update(f"memory: {way}, {runs.IDLE_CONNECTIONS:,} idle connections")
+            self.progress.update(f"memory: {way}, {IDLE_CONNECTIONS:,} idle connections")
             memory.reset_peak(peer.pid)
-            alone, crowded = runs.idle_peaks(peer)
-            named = f"{runs.IDLE_CONNECTIONS:,} idle connections, both"
-            self.figures.idle_mib[way] = {"one connection": round(alone, 1), named: round(crowded, 1)}
+            peaks = idle_peaks(peer, 1, IDLE_CONNECTIONS)
+            named = f"{IDLE_CONNECTIONS:,} idle connections, both"
+            self.figures.idle_mib[way] = {
+                "one connection": round(peaks[1], 1),
+                named: round(peaks[IDLE_CONNECTIONS], 1),
+            }
 
     def _forward(self) -> None:
         paths = self._paths()
@@ -199,7 +203,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--requests", type=int, default=400, help="single requests of each kind and round (default 400)"
     )
-    arguments.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS, metavar="WAY", help=", ".join(WAYS))
+    arguments.add_argument(
+        "--ways", nargs="+", default=PROXIES, choices=PROXIES, metavar="WAY", help=", ".join(PROXIES)
+    )
     arguments.add_argument("--only", nargs="+", default=PARTS, choices=PARTS, metavar="PART", help=", ".join(PARTS))
     arguments.add_argument("--out", type=Path, default=BUILD / "bench-tls", help="directory for report.json and logs")
     return arguments

@@ -12,13 +12,13 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from bench.proxies.placements import KeyType
 from bench.runs import GIB
-from bench.tls.placements import KeyType
 from shoal.scenarios.kafka.errors import SetupError
 from shoal.scenarios.kafka.ports import LOOPBACK
 
 if TYPE_CHECKING:
-    from bench.tls.materials import Materials
+    from bench.proxies.materials import Materials
 
 __all__ = ["Cost", "cipher", "records"]
 

@@ -8,17 +8,16 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from bench.report import DIRECT, HAPROXY, SHOAL
-from bench.tls.peers import KAFKA_PROXY, KROXYLICIOUS
-from bench.tls.placements import TLS, Placement
+from bench.proxies.names import DIRECT, HAPROXY
+from bench.proxies.placements import TLS, Placement
 from shoal.scenarios.table import RULE, number, ratio, render
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from bench.overhead.connections import Connections
     from bench.runs import Forwarding, Lone
     from bench.tls.openssl import Cost
-    from bench.tls.runs import Connections
 
 __all__ = [
     "FETCH",
@@ -31,14 +30,12 @@ __all__ = [
     "RECORDS",
     "RESUMED",
     "SMALL",
-    "WAYS",
     "Figures",
     "as_json",
     "as_tables",
     "needed",
 ]
 
-WAYS = (HAPROXY, SHOAL, KROXYLICIOUS, KAFKA_PROXY)
 FETCH, PRODUCE, SMALL = "fetch", "produce", "small produce"
 PLAINTEXT, FULL, RESUMED, FULL_RSA = "plaintext", "full, ECDSA P-256", "resumed", "full, RSA 2048"
 KINDS = (PLAINTEXT, FULL, RESUMED, FULL_RSA)

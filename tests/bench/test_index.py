@@ -1,4 +1,4 @@
-from bench.index import microseconds_per_batch
+from bench.overhead.index import microseconds_per_batch
 
 
 def test_every_batch_of_the_measurement_makes_a_row() -> None:

@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from bench.report import DIRECT, HAPROXY, LITTLE, SHOAL, Figures, as_json, as_tables
+from bench.overhead.report import LITTLE, Figures, as_json, as_tables
+from bench.proxies.names import DIRECT, HAPROXY, SHOAL
 from bench.runs import Forwarding, Lone, percentile
 
 

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from bench.report import DIRECT, HAPROXY, SHOAL
+from bench.overhead.connections import Connections
+from bench.proxies import configs
+from bench.proxies.configs import BrokerAddresses, Listener
+from bench.proxies.materials import Materials
+from bench.proxies.names import DIRECT, HAPROXY, SHOAL
+from bench.proxies.placements import TLS, KeyType, Placement
 from bench.runs import Forwarding, Lone
-from bench.tls import configs, openssl
-from bench.tls.configs import BrokerAddresses, Listener
-from bench.tls.materials import Materials
-from bench.tls.placements import TLS, KeyType, Placement
+from bench.tls import openssl
 from bench.tls.profile import parse_report
 from bench.tls.report import FETCH, FULL, OPENSSL, PRODUCE, Figures, as_json, as_tables, needed
-from bench.tls.runs import Connections
 from shoal.proxy.config.settings import Address
 from shoal.proxy.config.toml import read_config
 
@@ -36,7 +37,7 @@ def test_shoal_reads_its_configuration(materials: Materials) -> None:
     clusters = {cluster.name: cluster for cluster in settings.clusters}
     assert clusters["plain"].tls is None
     assert clusters["tls"].tls is not None
-    assert clusters["tls"].bootstrap == (Address(*BROKER.tls),)
+    assert clusters["tls"].bootstrap == (Address(*BROKER.address(Placement.BOTH)),)
     for listener, placement in zip(settings.listeners, Placement, strict=True):
         assert (listener.tls is not None) == placement.to_clients
         assert (listener.cluster == "tls") == placement.to_brokers

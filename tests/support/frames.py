@@ -25,6 +25,7 @@ __all__ = [
     "batch",
     "fetch",
     "fetch_answer",
+    "heartbeat",
     "list_offsets",
     "metadata",
     "produce",
@@ -33,8 +34,8 @@ __all__ = [
 ]
 
 _NO_TAGS = b"\0"
-_PRODUCE, _FETCH, _LIST_OFFSETS, _METADATA, _API_VERSIONS = 0, 1, 2, 3, 18
-FETCH_VERSION, _LIST_OFFSETS_V, _METADATA_V, _API_VERSIONS_V = 17, 7, 12, 3
+_PRODUCE, _FETCH, _LIST_OFFSETS, _METADATA, _HEARTBEAT, _API_VERSIONS = 0, 1, 2, 3, 12, 18
+FETCH_VERSION, _LIST_OFFSETS_V, _METADATA_V, _HEARTBEAT_V, _API_VERSIONS_V = 17, 7, 12, 4, 3
 _PRODUCE_BY_ID = 13
 _LATEST = -1  # ListOffsets: the end of the log
 _ZSTD = 4
@@ -95,6 +96,12 @@ def list_offsets(client: str, topic: Topic, partition: int = 0) -> bytes:
     place = struct.pack(">iiq", partition, -1, _LATEST) + _NO_TAGS
     topics = _array([_compact(topic.name.encode()) + _array([place]) + _NO_TAGS])
     return _frame(_LIST_OFFSETS, _LIST_OFFSETS_V, client, struct.pack(">ib", -1, 0) + topics + _NO_TAGS)
+
+
+def heartbeat(client: str) -> bytes:
+    """The smallest request of an ordinary client. The group does not exist, so the answer is an error."""
+    group, generation, member, no_instance = _compact(b"bench"), struct.pack(">i", 1), _compact(b"bench"), b"\0"
+    return _frame(_HEARTBEAT, _HEARTBEAT_V, client, group + generation + member + no_instance + _NO_TAGS)
 
 
 def fetch(client: str, topic: Topic, offsets: Mapping[int, int], limits: FetchLimits = JAVA_CONSUMER) -> bytes:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.tls.placements import CIPHER, KeyType, Placement
+from bench.proxies.placements import CIPHER, KeyType, Placement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bench.load import Address
-    from bench.tls.materials import Materials
+    from bench.proxies.materials import Materials
 
-__all__ = ["BrokerAddresses", "Listener", "haproxy", "kafka_proxy", "kroxylicious", "shoal"]
+__all__ = ["MAXCONN", "BrokerAddresses", "Listener", "haproxy", "kafka_proxy", "kroxylicious", "shoal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,19 +32,25 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerAddresses:
-    """The broker."""
+    """The broker. `tls` is None if no placement has TLS to brokers."""
 
     plain: Address
-    tls: Address
+    tls: Address | None = None
 
     def address(self, placement: Placement) -> Address:
-        return self.tls if placement.to_brokers else self.plain
+        """Raises ValueError if the broker has no such listener."""
+        if not placement.to_brokers:
+            return self.plain
+        if self.tls is None:
+            raise ValueError("the broker has no TLS listener")
+        return self.tls
 
 
+MAXCONN = 5_000
 # Debian's defaults, but for the idle timeouts and the version of TLS.
 _HAPROXY = """\
 global
-    maxconn 5000
+    maxconn {maxconn}
     ssl-default-bind-ciphersuites {cipher}
     ssl-default-bind-options ssl-min-ver TLSv1.3
     ssl-default-server-ciphersuites {cipher}
@@ -62,7 +68,9 @@ listen {name}
 """
 
 
-def haproxy(listeners: Iterable[Listener], broker: BrokerAddresses, materials: Materials) -> str:
+def haproxy(
+    listeners: Iterable[Listener], broker: BrokerAddresses, materials: Materials, maxconn: int = MAXCONN
+) -> str:
     def section(listener: Listener) -> str:
         host, port = broker.address(listener.placement)
         return _HAPROXY_LISTENER.format(
@@ -75,7 +83,7 @@ def haproxy(listeners: Iterable[Listener], broker: BrokerAddresses, materials: M
             server=f" ssl verify required ca-file {materials.ca}" if listener.placement.to_brokers else "",
         )
 
-    return _HAPROXY.format(cipher=CIPHER) + "".join(map(section, listeners))
+    return _HAPROXY.format(cipher=CIPHER, maxconn=maxconn) + "".join(map(section, listeners))
 
 
 _SHOAL_CLUSTER = """\
@@ -112,9 +120,11 @@ def shoal(listeners: Iterable[Listener], broker: BrokerAddresses, materials: Mat
         certificate = materials.servers[listener.key_type]
         return text + (_SHOAL_LISTENER_TLS.format(certificate=certificate) if listener.placement.to_clients else "")
 
-    plain = _SHOAL_CLUSTER.format(name="plain", host=broker.plain[0], port=broker.plain[1])
-    tls = _SHOAL_CLUSTER.format(name="tls", host=broker.tls[0], port=broker.tls[1])
-    return plain + tls + _SHOAL_CLUSTER_TLS.format(ca=materials.ca) + "".join(map(section, listeners))
+    text = _SHOAL_CLUSTER.format(name="plain", host=broker.plain[0], port=broker.plain[1])
+    if broker.tls is not None:
+        text += _SHOAL_CLUSTER.format(name="tls", host=broker.tls[0], port=broker.tls[1])
+        text += _SHOAL_CLUSTER_TLS.format(ca=materials.ca)
+    return text + "".join(map(section, listeners))
 
 
 _KROXYLICIOUS_TARGET = """\

@@ -1,57 +1,29 @@
-"""The peers of the load client: the broker itself, HAProxy in TCP mode, or Shoal."""
+"""A peer of the load client: the broker itself, or a proxy. Shoal with one plaintext listener of any mode."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from subprocess import DEVNULL
 from typing import TYPE_CHECKING
 
-import trio
-
 from bench.load import Wire
-from shoal.scenarios.kafka.errors import SetupError
-from shoal.scenarios.kafka.ports import LOOPBACK, free_port, free_ports
+from shoal.scenarios.kafka.ports import LOOPBACK, free_ports
 from shoal.scenarios.kafka.process import Process, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
     from ssl import SSLContext
 
     from bench.load import Address
 
-__all__ = [
-    "Peer",
-    "find_haproxy",
-    "haproxy_config",
-    "listening",
-    "running_haproxy",
-    "running_shoal",
-    "shoal_config",
-    "write",
-]
+__all__ = ["Peer", "listening", "running_shoal", "shoal_config", "write"]
 
 START_TIMEOUT_S = 20.0
-
-# Debian's defaults except the idle timeouts: the benchmark holds idle connections. One process, a thread per core.
-_HAPROXY = """\
-global
-    maxconn 5000
-defaults
-    mode tcp
-    timeout connect 5s
-    timeout client 1h
-    timeout server 1h
-listen kafka
-    bind {host}:{port}
-    server broker {broker_host}:{broker_port}
-"""
+SHOAL_PROGRAM = (sys.executable, "-m", "shoal")
 
 _SHOAL = """\
 [[cluster]]
@@ -90,10 +62,6 @@ class Peer:
         return Wire(self.address, self.tls)
 
 
-def haproxy_config(address: Address, broker: Address) -> str:
-    return _HAPROXY.format(host=address[0], port=address[1], broker_host=broker[0], broker_port=broker[1])
-
-
 def shoal_config(mode: str, address: Address, node_port: int, broker: Address) -> str:
     host, port = address
     listener = _SHOAL.format(
@@ -102,32 +70,15 @@ def shoal_config(mode: str, address: Address, node_port: int, broker: Address) -
     return listener + (_UNPAIRED if mode == "wrap" else "")
 
 
-async def find_haproxy() -> str:
-    """The program; installed with apt if missing and we are root. Raises SetupError."""
-    if not _haproxy() and os.geteuid() == 0 and shutil.which("apt-get"):
-        install = ["apt-get", "install", "-y", "--no-install-recommends", "haproxy"]
-        await trio.run_process(install, stdout=DEVNULL, stderr=DEVNULL, check=False)
-    if found := _haproxy():
-        return found
-    raise SetupError("haproxy not found. On Debian: apt-get install haproxy (the benchmark starts its own instance)")
-
-
-def _haproxy() -> str | None:
-    return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
-
-
-@asynccontextmanager
-async def running_haproxy(program: str, work: Path, broker: Address) -> AsyncIterator[Peer]:
-    address = (LOOPBACK, free_port())
-    config = write(work / "haproxy.cfg", haproxy_config(address, broker))
-    argv = [program, "-db", "-f", str(config)]
-    async with listening(Process(argv, log=work / "haproxy.log", name="haproxy"), address) as process:
-        yield Peer(name="HAProxy", address=address, process=process)
-
-
 @asynccontextmanager
 async def running_shoal(
-    mode: str, work: Path, broker: Address, more: str = "", *, index: bool = False
+    mode: str,
+    work: Path,
+    broker: Address,
+    more: str = "",
+    *,
+    index: bool = False,
+    program: Sequence[str] = SHOAL_PROGRAM,
 ) -> AsyncIterator[Peer]:
     """`more`: further lines of the listener's configuration. `index`: it writes a traffic index."""
     if index:
@@ -137,7 +88,7 @@ async def running_shoal(
     port, node_port = free_ports(2)
     address = (LOOPBACK, port)
     config = write(work / f"shoal-{mode}.toml", shoal_config(mode, address, node_port, broker) + more)
-    argv = [sys.executable, "-m", "shoal", "run", "-c", str(config)]
+    argv = [*program, "run", "-c", str(config)]
     async with listening(Process(argv, log=work / f"shoal-{mode}.log", name=f"shoal {mode}"), address) as process:
         yield Peer(name=f"Shoal {mode}", address=address, process=process)
 

@@ -1,4 +1,4 @@
-"""Kroxylicious from Maven Central, downloaded once into `build/kroxylicious/lib`: python -m bench.tls.kroxylicious
+"""Kroxylicious from Maven Central, downloaded once into `build/kroxylicious/lib`: python -m bench.proxies.kroxylicious
 
 Its distribution is not there, but its parts are: kroxylicious-runtime has the proxy, and `Kroxylicious.java` starts it.
 """

@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.load import Wire
-from bench.report import DIRECT, HAPROXY, LITTLE, SHOAL
+from bench.overhead.report import HEARTBEAT, LITTLE
+from bench.proxies.names import DIRECT, KAFKA_PROXY, KROXYLICIOUS, PROXIES, SHOAL
 from bench.runs import Workload, introduce
 from bench.stage import BATCHES, MIRROR_CLIENT, PARTITIONS, RECORDS, TINY
 from shoal.protocol import FetchedPartition, read_batch_header, read_fetch_response, split
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from bench.load import Volume
-    from bench.peers import Peer
+    from bench.proxies.peer import Peer
     from bench.stage import Stage
 
 __all__ = [
@@ -35,13 +36,17 @@ __all__ = [
     "fetch",
     "index",
     "produce",
+    "small",
+    "stage_of",
     "unwrap",
     "wrap",
 ]
 
-WAYS = (DIRECT, HAPROXY, SHOAL)
+WAYS = (DIRECT, *PROXIES)
 WRAP, UNWRAP, INDEX = "Shoal wrap", "Shoal unwrap", "Shoal with an index"
 TINY_PLAIN, TINY_INDEX = "fetch of tiny batches", "fetch of tiny batches, index"
+SMALL_REQUESTS = 20_000  # in one run: 100,000 in five rounds
+_BY_NAME = (KROXYLICIOUS, KAFKA_PROXY)  # which know no Produce by topic id
 PIPELINED = 4  # produce requests in flight; a Java producer has up to 5
 
 
@@ -56,13 +61,13 @@ def wrap(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
 
 
 def produce(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
-    frames, ends = stage.produces(), partial(stage.end_offsets, stage.produced)
+    ends = partial(stage.end_offsets, stage.produced)
     return [
         Workload(
             name="produce",
             way=way,
             peer=peers[way],
-            frames=frames,
+            frames=stage_of(way, stage).produces(),
             in_flight=PIPELINED,
             counted=_sent,
             end_offset=ends,
@@ -86,7 +91,7 @@ def unwrap(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
             counted=_sent,
             end_offset=partial(stage.end_offsets, stage.unwrapped),
             records=captured.wrapped,
-            once=True,
+            rounds=1,
         )
     ]
 
@@ -95,14 +100,42 @@ def index(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
     """With a traffic index, and, for small batches, without one."""
     (produced,) = (work for work in produce(stage, {SHOAL: peers[INDEX]}))
     tiny = stage.tiny_fetches()
-    few = replace(produced, frames=stage.tiny_produces(), records=TINY)
+    plain, indexed = (_tiny(replace(produced, peer=peers[way]), stage) for way in (SHOAL, INDEX))
     return [
         _fetch("fetch, index", SHOAL, peers[INDEX], stage.fetches()),
         replace(produced, name="produce, index"),
         _fetch(TINY_PLAIN, SHOAL, peers[SHOAL], tiny),
         _fetch(TINY_INDEX, SHOAL, peers[INDEX], tiny),
-        *(replace(few, name=name, peer=peers[way]) for name, way in zip(LITTLE, (SHOAL, INDEX), strict=True)),
+        plain,
+        replace(indexed, name=LITTLE[1]),
     ]
+
+
+def small(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
+    """What a proxy costs per request. No listener edits a Heartbeat."""
+    proxies = {way: peers[way] for way in PROXIES if way in peers}
+    tiny = [_tiny(work, stage_of(work.way, stage)) for work in produce(stage, proxies)]
+    beats = [
+        Workload(
+            name=HEARTBEAT,
+            way=way,
+            peer=peer,
+            frames=stage.heartbeats(),
+            in_flight=PIPELINED,
+            counted=_sent,
+            rounds=SMALL_REQUESTS,
+        )
+        for way, peer in proxies.items()
+    ]
+    return tiny + beats
+
+
+def stage_of(way: str, stage: Stage) -> Stage:
+    return stage.by_name() if way in _BY_NAME else stage
+
+
+def _tiny(produced: Workload, stage: Stage) -> Workload:
+    return replace(produced, name=LITTLE[0], frames=stage.tiny_produces(), records=TINY, rounds=SMALL_REQUESTS)
 
 
 def _fetch(name: str, way: str, peer: Peer, frames: list[bytes]) -> Workload:
@@ -122,6 +155,7 @@ BUILDERS: Mapping[str, Callable[[Stage, Mapping[str, Peer]], list[Workload]]] = 
     "produce": produce,
     "wrap": wrap,
     "unwrap": unwrap,
+    "small": small,
     "index": index,
 }
 

@@ -10,7 +10,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from bench.tls.placements import KeyType
+from bench.proxies.placements import KeyType
 from shoal.scenarios.kafka.ports import LOOPBACK
 
 if TYPE_CHECKING:

@@ -7,19 +7,27 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from bench.overhead.by_peer import by_peer, peer_table
+from bench.proxies.names import DIRECT, HAPROXY, SHOAL
 from shoal.scenarios.table import RULE, number, ratio, render
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from bench.overhead.connections import Connections
     from bench.runs import Forwarding, Lone
 
-__all__ = ["DIRECT", "HAPROXY", "LITTLE", "SHOAL", "Figures", "as_json", "as_tables"]
+__all__ = ["COUNTED", "HEARTBEAT", "LITTLE", "Figures", "as_json", "as_tables"]
 
-DIRECT, HAPROXY, SHOAL = "direct", "HAProxy", "Shoal"
 WAYS = (DIRECT, HAPROXY, SHOAL)
 LITTLE = ("produce of a tiny batch", "produce of a tiny batch, index")
+HEARTBEAT = "Heartbeat"
+COUNTED = (*LITTLE, HEARTBEAT)
 """Workloads that are counted in requests, not in bytes."""
+
+
+def _lists() -> dict[str, list[Any]]:
+    return defaultdict(list)
 
 
 @dataclass(slots=True)
@@ -29,22 +37,23 @@ class Figures:
     forwarding: dict[str, dict[str, list[Forwarding]]] = field(default_factory=lambda: defaultdict(_lists))
     lone: dict[str, dict[str, list[Lone]]] = field(default_factory=lambda: defaultdict(_lists))
     peak_mib: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    idle_mib: dict[str, dict[int, float]] = field(default_factory=dict)
+    """Peaks by number of connections."""
+    connections: dict[str, list[Connections]] = field(default_factory=_lists)
     index_us: dict[str, float] = field(default_factory=dict)
-
-
-def _lists() -> dict[str, list[Any]]:
-    return defaultdict(list)
+    absent: dict[str, str] = field(default_factory=dict)
+    """Proxies that could not be started, and why."""
 
 
 def as_json(figures: Figures, **about: object) -> dict[str, object]:
     """Medians: CPU seconds per GiB, GiB per second, microseconds (added: against direct in the same round), MiB.
 
-    For the workloads LITTLE, in addition to bytes: CPU microseconds per request, requests per second.
+    For the workloads COUNTED, in addition to bytes: CPU microseconds per request, requests per second.
     """
-    return {
+    report: dict[str, Any] = {
         **about,
         "forwarding": {
-            name: {way: _forwarding(runs) | (_little(runs) if name in LITTLE else {}) for way, runs in ways.items()}
+            name: {way: _forwarding(runs) | (_little(runs) if name in COUNTED else {}) for way, runs in ways.items()}
             for name, ways in figures.forwarding.items()
         },
         "latency_us": {
@@ -54,7 +63,16 @@ def as_json(figures: Figures, **about: object) -> dict[str, object]:
             way: {when: round(mib, 1) for when, mib in peaks.items()} for way, peaks in figures.peak_mib.items()
         },
         "index_us_per_batch": figures.index_us,
+        "connections": {
+            way: {
+                "cpu_us": _median(run.cpu_us for run in runs),
+                "per_cpu_s": _median(run.per_cpu_s for run in runs),
+                "per_s": _median(run.per_s for run in runs),
+            }
+            for way, runs in figures.connections.items()
+        },
     }
+    return report | {"peers": by_peer(report, figures.idle_mib, figures.absent)}
 
 
 def _forwarding(runs: list[Forwarding]) -> dict[str, float | None]:
@@ -93,8 +111,9 @@ def as_tables(report: dict[str, Any]) -> str:
         "index_us_per_batch": _index_table,
     }
     tables = [table(report) for part, table in parts.items() if report[part]]
-    if LITTLE[0] in report["forwarding"]:
+    if LITTLE[1] in report["forwarding"]:
         tables.append(_little_table(report))
+    tables.append(peer_table(report["peers"]))
     return "\n\n".join(tables)
 
 
@@ -104,7 +123,7 @@ def _forwarding_table(report: dict[str, Any]) -> str:
         RULE,
     ]
     for name, ways in report["forwarding"].items():
-        if name in LITTLE:
+        if name in COUNTED:
             continue
         cpu = {way: ways.get(way, {}).get("cpu_s_per_gib") for way in WAYS}
         speed = {way: ways.get(way, {}).get("gib_per_s") for way in WAYS}

@@ -1,4 +1,4 @@
-"""The proxies: one process each, with a listener per placement. The report says why a proxy is left out.
+"""A proxy: one process with a listener per placement. The report says why a proxy is left out.
 
 The far side is a real broker with a plaintext and a TLS listener, in a process of its own. Its CPU time is not counted,
 so it need not be cheap, and its answers arrive as they do in production: in TLS records of up to 16 KiB, one by one.
@@ -6,17 +6,22 @@ so it need not be cheap, and its answers arrive as they do in production: in TLS
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from subprocess import DEVNULL
 from typing import TYPE_CHECKING
 
-from bench.peers import Peer, find_haproxy, listening, write
-from bench.report import DIRECT, HAPROXY, SHOAL
-from bench.tls import configs
-from bench.tls.configs import BrokerAddresses, Listener
-from bench.tls.kroxylicious import argv, kroxylicious_jars
-from bench.tls.placements import KeyType, Placement
+import trio
+
+from bench.proxies import configs
+from bench.proxies.configs import MAXCONN, BrokerAddresses, Listener
+from bench.proxies.kroxylicious import argv, kroxylicious_jars
+from bench.proxies.names import DIRECT, HAPROXY, KAFKA_PROXY, KROXYLICIOUS, SHOAL
+from bench.proxies.peer import Peer, listening, write
+from bench.proxies.placements import KeyType, Placement
 from shoal.scenarios.kafka.errors import HarnessError, SetupError
 from shoal.scenarios.kafka.java.jars import BUILD
 from shoal.scenarios.kafka.ports import LOOPBACK, free_port_block
@@ -27,21 +32,30 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from bench.tls.materials import Materials
+    from bench.proxies.materials import Materials
 
-__all__ = ["KAFKA_PROXY", "KROXYLICIOUS", "STARTERS", "Proxy", "Scene", "direct", "start"]
+__all__ = ["PLAINTEXT", "STARTERS", "Proxy", "Scene", "direct", "find_haproxy", "start"]
 
-KROXYLICIOUS, KAFKA_PROXY = "Kroxylicious", "kafka-proxy"
 _REASON = 300  # characters
 _GO_PROGRAM = BUILD / "go" / "kafka-proxy"  # by scripts/setup
 
 
+EVERYWHERE = (*((placement, KeyType.ECDSA) for placement in Placement), (Placement.CLIENTS, KeyType.RSA))
+PLAINTEXT = ((Placement.PLAIN, KeyType.ECDSA),)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """`peers`: by placement. `rsa`: TLS to clients, with an RSA key."""
+    by_listener: Mapping[tuple[Placement, KeyType], Peer]
 
-    peers: Mapping[Placement, Peer]
-    rsa: Peer
+    @property
+    def peers(self) -> Mapping[Placement, Peer]:
+        return {placement: peer for (placement, key), peer in self.by_listener.items() if key is KeyType.ECDSA}
+
+    @property
+    def rsa(self) -> Peer:
+        """TLS to clients, with an RSA key. Raises KeyError if the scene has no such listener."""
+        return self.by_listener[Placement.CLIENTS, KeyType.RSA]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +65,11 @@ class Scene:
     work: Path
     broker: BrokerAddresses
     materials: Materials
+    wanted: Sequence[tuple[Placement, KeyType]] = EVERYWHERE
+    maxconn: int = MAXCONN
+
+    def listeners(self) -> list[Listener]:
+        return [_listener(placement, key_type) for placement, key_type in self.wanted]
 
     def peer(self, name: str, listener: Listener, process: Process | None) -> Peer:
         tls = self.materials.client() if listener.placement.to_clients else None
@@ -60,8 +79,22 @@ class Scene:
 def direct(scene: Scene) -> Mapping[Placement, Peer]:
     """The broker itself."""
     plain = Peer(name=DIRECT, address=scene.broker.plain)
-    tls = Peer(name=f"{DIRECT}, TLS", address=scene.broker.tls, tls=scene.materials.client())
+    tls = Peer(name=f"{DIRECT}, TLS", address=scene.broker.address(Placement.BOTH), tls=scene.materials.client())
     return {Placement.PLAIN: plain, Placement.BOTH: tls}
+
+
+async def find_haproxy() -> str:
+    """The program; installed with apt if missing and we are root. Raises SetupError."""
+    if not _installed_haproxy() and os.geteuid() == 0 and shutil.which("apt-get"):
+        install = ["apt-get", "install", "-y", "--no-install-recommends", "haproxy"]
+        await trio.run_process(install, stdout=DEVNULL, stderr=DEVNULL, check=False)
+    if found := _installed_haproxy():
+        return found
+    raise SetupError("haproxy not found. On Debian: apt-get install haproxy (the benchmark starts its own instance)")
+
+
+def _installed_haproxy() -> str | None:
+    return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
 
 
 async def start(way: str, stack: AsyncExitStack, scene: Scene) -> Proxy | str:
@@ -74,15 +107,15 @@ async def start(way: str, stack: AsyncExitStack, scene: Scene) -> Proxy | str:
 
 @asynccontextmanager
 async def _haproxy(scene: Scene) -> AsyncIterator[Proxy]:
-    program, listeners = await find_haproxy(), _listeners()
-    config = write(scene.work / "haproxy.cfg", configs.haproxy(listeners, scene.broker, scene.materials))
+    program, listeners = await find_haproxy(), scene.listeners()
+    config = write(scene.work / "haproxy.cfg", configs.haproxy(listeners, scene.broker, scene.materials, scene.maxconn))
     async with _running(HAPROXY, [program, "-db", "-f", str(config)], listeners, scene) as proxy:
         yield proxy
 
 
 @asynccontextmanager
 async def _shoal(scene: Scene) -> AsyncIterator[Proxy]:
-    listeners = _listeners()
+    listeners = scene.listeners()
     config = write(scene.work / "shoal.toml", configs.shoal(listeners, scene.broker, scene.materials))
     async with _running(SHOAL, [sys.executable, "-m", "shoal", "run", "-c", str(config)], listeners, scene) as proxy:
         yield proxy
@@ -90,7 +123,7 @@ async def _shoal(scene: Scene) -> AsyncIterator[Proxy]:
 
 @asynccontextmanager
 async def _kroxylicious(scene: Scene) -> AsyncIterator[Proxy]:
-    lib, listeners = await kroxylicious_jars(), _listeners()
+    lib, listeners = await kroxylicious_jars(), scene.listeners()
     config = write(scene.work / "kroxylicious.yaml", configs.kroxylicious(listeners, scene.broker, scene.materials))
     async with _running(KROXYLICIOUS, argv(lib, config), listeners, scene) as proxy:
         yield proxy
@@ -100,21 +133,19 @@ async def _kroxylicious(scene: Scene) -> AsyncIterator[Proxy]:
 async def _kafka_proxy(scene: Scene) -> AsyncIterator[Proxy]:
     """A process per listener."""
     if not _GO_PROGRAM.is_file():
-        raise SetupError(f"{_GO_PROGRAM} is missing: scripts/setup could not install it")
+        raise SetupError(
+            f"Go's module proxy has no {KAFKA_PROXY}, or there is no Go. To add it by hand, put the program of a "
+            f"release of grepplabs/kafka-proxy at build/{_GO_PROGRAM.relative_to(BUILD)}"
+        )
     async with AsyncExitStack() as stack:
         peers = []
-        for listener in _listeners():
+        for listener in scene.listeners():
             arguments = configs.kafka_proxy(listener, scene.broker, scene.materials)
             log = scene.work / f"{KAFKA_PROXY}-{listener.name}.log"
             process = Process([str(_GO_PROGRAM), *arguments], log=log, name=KAFKA_PROXY)
             await stack.enter_async_context(listening(process, listener.address))
             peers.append((listener, process))
         yield _proxy(KAFKA_PROXY, peers, scene)
-
-
-def _listeners() -> list[Listener]:
-    wanted = [(placement, KeyType.ECDSA) for placement in Placement] + [(Placement.CLIENTS, KeyType.RSA)]
-    return [_listener(placement, key_type) for placement, key_type in wanted]
 
 
 def _listener(placement: Placement, key_type: KeyType) -> Listener:
@@ -131,12 +162,9 @@ async def _running(name: str, argv: list[str], listeners: list[Listener], scene:
 
 def _proxy(name: str, parts: Sequence[tuple[Listener, Process]], scene: Scene) -> Proxy:
     peers = {
-        listener.placement: scene.peer(name, listener, process)
-        for listener, process in parts
-        if listener.key_type is KeyType.ECDSA
+        (listener.placement, listener.key_type): scene.peer(name, listener, process) for listener, process in parts
     }
-    (rsa,) = (scene.peer(name, *part) for part in parts if part[0].key_type is KeyType.RSA)
-    return Proxy(peers=peers, rsa=rsa)
+    return Proxy(by_listener=peers)
 
 
 STARTERS: Mapping[str, Callable[[Scene], AbstractAsyncContextManager[Proxy]]] = {

@@ -1,0 +1,61 @@
+"""The two Shoals: a process per mode of each, with the configuration of this tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench.overhead.workloads import UNWRAP, WRAP
+from bench.proxies.names import SHOAL
+from bench.proxies.peer import running_shoal
+from shoal.scenarios.kafka.errors import HarnessError, SetupError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from contextlib import AsyncExitStack
+    from pathlib import Path
+
+    from bench.compare.commit import Tree
+    from bench.load import Address
+    from bench.proxies.peer import Peer
+
+__all__ = ["Side", "start_side"]
+
+_PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """`left_out`: modes that do not start, and why."""
+
+    name: str
+    peers: dict[str, Peer]
+    left_out: Mapping[str, str]
+
+
+async def start_side(
+    name: str, tree: Tree, stack: AsyncExitStack, work: Path, broker: Address, parts: Collection[str]
+) -> Side:
+    """Only with the modes that the parts need. Raises SetupError if this Shoal does not start at all."""
+    peers: dict[str, Peer] = {}
+    left_out: dict[str, str] = {}
+    for way, mode in _modes(parts).items():
+        try:
+            peers[way] = await stack.enter_async_context(running_shoal(mode, work / name, broker, program=tree.program))
+        except HarnessError as error:
+            first, *log = str(error).splitlines()
+            reason = f"{first}: {log[-1]}" if log else first
+            left_out[mode] = f"{tree.name} does not start with the configuration of this tree: {reason}"
+    if SHOAL not in peers:
+        raise SetupError(left_out[_PLAIN])
+    return Side(name=name, peers=peers, left_out=left_out)
+
+
+def _modes(parts: Collection[str]) -> Mapping[str, str]:
+    """By way. Envelopes are made by a Shoal, too."""
+    modes = {SHOAL: _PLAIN}
+    if "wrap" in parts or "unwrap" in parts:
+        modes[WRAP] = "wrap"
+    if "unwrap" in parts:
+        modes[UNWRAP] = "unwrap"
+    return modes
