@@ -11,7 +11,7 @@ A request with acks = 0 gets no response. Since v3 a broker takes exactly one re
 (`ProduceRequest.validateRecords`), and each partition only once per request.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -42,6 +42,7 @@ __all__ = [
     "ProducePartition",
     "ProduceRequest",
     "ProduceResponse",
+    "ProduceTemplate",
     "ProducedPartition",
     "encode_partition",
     "encode_partition_error",
@@ -59,6 +60,7 @@ _COMPACT_FROM: Final = 9
 _TOPIC_ID_FROM: Final = 13
 _NO_TAGS: Final = write_tagged_fields()
 _NO_ID: Final = {False: write_string(None), True: write_compact_string(None)}  # a null transactional id
+_COPIED: Final = 128  # bytes: copying so few costs less than another buffer for the kernel
 _BEFORE_CLIENT_ID: Final = 12  # size, key, version, correlation id
 
 Topics = Sequence[tuple[Topic, Sequence[tuple[int, Sequence[Buffer]]]]]
@@ -158,35 +160,52 @@ def peek_acks(prefix: Buffer) -> int | None:
     return acks
 
 
-def encode_produce_request(frame: Buffer, request: ProduceRequest, correlation_id: int, topics: Topics) -> list[Buffer]:
-    """A request for `topics` with the version, client id, transactional id, acks and timeout of `request`.
-
-    `request` was read from `frame`. Raises LocalProtocolError unless topics are names below v13, ids from v13.
+class ProduceTemplate:
+    """Requests with the version, client id, transactional id, acks and timeout of `request`, which was read from
+    `frame`.
     """
-    header = read_request_header(frame)
-    version = header.api_version
-    compact = version >= _COMPACT_FROM
-    string = write_compact_string if compact else write_string
-    pieces: list[Buffer] = [
-        b"",
-        write_request_header(ApiKey.PRODUCE, version, correlation_id, header.client_id),
-        string(request.transactional_id) + write_int16(request.acks) + write_int32(request.timeout_ms),
-    ]
-    pieces += _topics(version, topics)
-    return _finish(pieces, _NO_TAGS if compact else b"")
+
+    def __init__(self, frame: Buffer, request: ProduceRequest, correlation_id: int) -> None:
+        header = read_request_header(frame)
+        self._version = version = header.api_version
+        self._compact = version >= _COMPACT_FROM
+        string = write_compact_string if self._compact else write_string
+        self._head = write_request_header(ApiKey.PRODUCE, version, correlation_id, header.client_id)
+        self._head += string(request.transactional_id) + write_int16(request.acks) + write_int32(request.timeout_ms)
+        self._topics: dict[Topic, bytes] = {}
+
+    def encode(self, topics: Topics) -> list[Buffer]:
+        """A request for `topics`. Large buffers of record sets are not copied; what is between them is joined.
+
+        Raises LocalProtocolError unless topics are names below v13, ids from v13.
+        """
+        compact = self._compact
+        tags = _NO_TAGS if compact else b""
+        pieces, head = list[Buffer](), self._head + _count(len(topics), compact)
+        for topic, partitions in topics:
+            head += self._topic(topic) + _count(len(partitions), compact)
+            for partition, record_set in partitions:
+                head += write_int32(partition) + _count(sum(map(len, record_set)), compact)
+                for buffer in record_set:
+                    if len(buffer) <= _COPIED:
+                        head += buffer
+                    else:
+                        pieces += (head, buffer)
+                        head = b""
+                head += tags
+            head += tags
+        return _finish(pieces, head + tags)
+
+    def _topic(self, topic: Topic) -> bytes:
+        known = self._topics.get(topic)
+        if known is None:
+            known = self._topics[topic] = _topic(topic, self._version)
+        return known
 
 
-def _topics(version: int, topics: Topics) -> Iterator[Buffer]:
-    compact = version >= _COMPACT_FROM
-    tags = _NO_TAGS if compact else b""
-    yield _count(len(topics), compact)
-    for topic, partitions in topics:
-        yield _topic(topic, version) + _count(len(partitions), compact)
-        for partition, record_set in partitions:
-            yield write_int32(partition) + _count(sum(map(len, record_set)), compact)
-            yield from record_set
-            yield tags
-        yield tags
+def encode_produce_request(frame: Buffer, request: ProduceRequest, correlation_id: int, topics: Topics) -> list[Buffer]:
+    """One request of a `ProduceTemplate`."""
+    return ProduceTemplate(frame, request, correlation_id).encode(topics)
 
 
 def encode_plain_produce(

@@ -26,7 +26,7 @@ class BatchRange(NamedTuple):
 
     @property
     def records(self) -> int:
-        return sum(self.batches.records)
+        return self.batches.record_count
 
     def until(self, at: int) -> "BatchRange":
         """The first `at` batches."""
