@@ -146,7 +146,7 @@ class BatchSlice(Sequence[OutgoingBatch]):
 
     @property
     def record_count(self) -> int:
-        """Of all batches."""
+        """Number of records in all batches."""
         start, stop, records = self._start, self._stop, self._columns.records
         return records[start] if stop - start == 1 else sum(records[start:stop])
 

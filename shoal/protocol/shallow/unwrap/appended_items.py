@@ -9,7 +9,6 @@ envelope per outer batch it is exact.
 Each success is recorded in the ledger at once.
 """
 
-from collections.abc import Iterator
 from functools import reduce
 
 from shoal.protocol.shallow.batch_row import BatchSlice
@@ -66,24 +65,24 @@ class AppendedItems:
                 found += self._record(item)
         return found
 
-    def _offsets(self, batch_range: BatchRange, base_offset: int) -> Iterator[OffsetsAppended]:
+    def _offsets(self, batch_range: BatchRange, base_offset: int) -> list[OffsetsAppended]:
         """One for all batches, unless source offsets are missing between them; each batch is dense."""
         item, at, first, _ = batch_range
         key, batches = self._plan.items[item].key, self._plan.items[item].batches
         if key is None:
-            return
+            return []
         source_first = _base_offset(batches, at) + first
         if key.last_offset - key.first_offset + 1 == key.records:
-            yield OffsetsAppended(self._partition, key, source_first, base_offset, batch_range.records)
-            return
+            return [OffsetsAppended(self._partition, key, source_first, base_offset, batch_range.records)]
+        found = list[OffsetsAppended]()
         begun, taken = source_first, 0
         for number, records in enumerate(batch_range.batches.records, at):
             source = source_first if number == at else _base_offset(batches, number)
             if source != begun + taken:
-                yield OffsetsAppended(self._partition, key, begun, base_offset, taken)
+                found.append(OffsetsAppended(self._partition, key, begun, base_offset, taken))
                 begun, base_offset, taken = source, base_offset + taken, 0
             taken += records
-        yield OffsetsAppended(self._partition, key, begun, base_offset, taken)
+        return [*found, OffsetsAppended(self._partition, key, begun, base_offset, taken)]
 
     def refuse(
         self, batch_range: BatchRange, error_code: int, message: str

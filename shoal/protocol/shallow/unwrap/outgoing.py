@@ -5,6 +5,7 @@ Batch ranges (remaining.py) are sent in the plan's order.
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import final
 
 from shoal.protocol.records.rebatch import split_batch
 from shoal.protocol.shallow.batch_row import OutgoingBatch
@@ -18,6 +19,7 @@ __all__ = ["OutgoingRecordSet", "halves"]
 _JOINED_BELOW = 8 * 1024
 
 
+@final
 class OutgoingRecordSet:
     """The record set for one partition. `stamp` is the first batch's; the others have the following sequences."""
 

@@ -287,11 +287,12 @@ class PartitionProgress:
 
     def _append(self, record_set: OutgoingRecordSet, base_offset: int) -> None:
         self._primed = True
-        end = self._sequence.end if self._sequence else -1
         skipped = self._replay.take_passed()  # at `end` or later: an answer that is too low skips nothing
-        fills = end >= 0 and base_offset - end == sum(passed.records for passed in skipped)  # so it is at `end`
-        for passed in skipped:
-            self._record(passed, self._sequence.end if self._sequence else -1, is_exact=fills)
+        if skipped:
+            end = self._sequence.end if self._sequence else -1
+            fills = end >= 0 and base_offset - end == sum(passed.records for passed in skipped)  # so it is at `end`
+            for passed in skipped:
+                self._record(passed, self._sequence.end if self._sequence else -1, is_exact=fills)
         self._record(record_set, base_offset)
         self._clear(record_set.batches)
         self._most = min(2 * self._most, MAX_IN_DOUBT)

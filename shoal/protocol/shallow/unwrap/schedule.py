@@ -96,7 +96,7 @@ class Schedule:
         """The answer to the oldest request: per partition (error code, base offset). Missing ones remain in flight."""
         findings = list[Finding]()
         # Brokers before 3.0 refuse the whole request because of a stamp that the client may not use.
-        if any(record_set.stamp for record_set in request.record_sets.values()):
+        if request.plain and any(record_set.stamp for record_set in request.record_sets.values()):
             for partition, record_set in request.plain.items():
                 if answers.get(partition, (0, -1))[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                     self._plain[partition] = record_set
