@@ -176,6 +176,7 @@ class ProduceTemplate:
         string = write_compact_string if self._compact else write_string
         self._head = write_request_header(ApiKey.PRODUCE, version, correlation_id, header.client_id)
         self._head += string(request.transactional_id) + write_int16(request.acks) + write_int32(request.timeout_ms)
+        self._one = _count(1, self._compact)
         self._topics: dict[Topic, bytes] = {}
 
     def encode(self, topics: Topics) -> list[Buffer]:
@@ -183,11 +184,12 @@ class ProduceTemplate:
 
         Raises LocalProtocolError unless topics are names below v13, ids from v13.
         """
-        compact = self._compact
+        compact, one = self._compact, self._one
         tags = _NO_TAGS if compact else b""
-        pieces, head = list[Buffer](), self._head + _count(len(topics), compact)
+        pieces = list[Buffer]()
+        head = self._head + (one if len(topics) == 1 else _count(len(topics), compact))
         for topic, partitions in topics:
-            head += self._topic(topic) + _count(len(partitions), compact)
+            head += self._topic(topic) + (one if len(partitions) == 1 else _count(len(partitions), compact))
             for partition, record_set in partitions:
                 head += write_int32(partition) + _count(sum(map(len, record_set)), compact)
                 for buffer in record_set:

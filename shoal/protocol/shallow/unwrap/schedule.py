@@ -82,7 +82,8 @@ class Schedule:
         room, record_sets = self._room, dict[TopicPartition, OutgoingRecordSet]()
         for partition, progress in self._partitions.items():
             # Only withdrawn, never granted: a partition that began without sets is stamped, or not, for single batches.
-            progress.sets = progress.sets and sets
+            if not sets:
+                progress.sets = False
             record_set = progress.next_record_set(room if record_sets else None)
             if record_set is not None:
                 record_sets[partition] = record_set
