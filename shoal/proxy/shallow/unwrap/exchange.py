@@ -44,6 +44,7 @@ __all__ = ["exchange"]
 
 # Cutting a batch takes about 3 us per record. Above this number a thread does it, so that other tasks are not blocked.
 _RECORDS_CUT_HERE = 300
+_POSTED_AT_ONCE = 8  # requests by one system call; as many are built before any is sent
 _CUTS_IN_A_ROW = 16  # of at most 1 ms each; then other tasks run
 
 
@@ -167,7 +168,7 @@ class _Exchange(OwnRequests):
     def _post(self) -> None:
         """Post what may be sent now. An index has its note of one request at a time."""
         connection, is_noted = self._connection, self._connection.tap is not None
-        while not self._unsent and (requests := self._next_requests(1 if is_noted else MAX_REPLAYED_IN_FLIGHT)):
+        while not self._unsent and (requests := self._next_requests(1 if is_noted else _POSTED_AT_ONCE)):
             note = self._note(requests[0]) if is_noted else OWN
             frames = [self._held.encode_answered(request) for request in requests]
             self._unsent = connection.post_at_once(frames, self, note)
