@@ -11,7 +11,7 @@ A request with acks = 0 gets no response. Since v3 a broker takes exactly one re
 (`ProduceRequest.validateRecords`), and each partition only once per request.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from struct import Struct
@@ -41,9 +41,11 @@ from shoal.protocol.wire.types import (
 )
 
 __all__ = [
+    "LikeAnswers",
     "ProducePartition",
     "ProduceRequest",
     "ProduceResponse",
+    "ProduceTemplate",
     "ProducedPartition",
     "encode_partition",
     "encode_partition_error",
@@ -62,6 +64,9 @@ _COMPACT_FROM: Final = 9
 _TOPIC_ID_FROM: Final = 13
 _NO_TAGS: Final = write_tagged_fields()
 _NO_ID: Final = {False: write_string(None), True: write_compact_string(None)}  # a null transactional id
+_INT64 = Struct(">q")
+_ZEROS: Final = bytes(8)
+_COPIED: Final = 128  # bytes: copying so few costs less than another buffer for the kernel
 _BEFORE_CLIENT_ID: Final = 12  # size, key, version, correlation id
 _START: Final = Struct(">ii")  # size, correlation id
 _ID_SIZE: Final = 4
@@ -164,35 +169,54 @@ def peek_acks(prefix: Buffer) -> int | None:
     return acks
 
 
-def encode_produce_request(frame: Buffer, request: ProduceRequest, correlation_id: int, topics: Topics) -> list[Buffer]:
-    """A request for `topics` with the version, client id, transactional id, acks and timeout of `request`.
-
-    `request` was read from `frame`. Raises LocalProtocolError unless topics are names below v13, ids from v13.
+class ProduceTemplate:
+    """Requests with the version, client id, transactional id, acks and timeout of `request`, which was read from
+    `frame`.
     """
-    header = read_request_header(frame)
-    version = header.api_version
-    compact = version >= _COMPACT_FROM
-    string = write_compact_string if compact else write_string
-    pieces: list[Buffer] = [
-        b"",
-        write_request_header(ApiKey.PRODUCE, version, correlation_id, header.client_id),
-        string(request.transactional_id) + write_int16(request.acks) + write_int32(request.timeout_ms),
-    ]
-    pieces += _topics(version, topics)
-    return _finish(pieces, _NO_TAGS if compact else b"")
+
+    def __init__(self, frame: Buffer, request: ProduceRequest, correlation_id: int) -> None:
+        header = read_request_header(frame)
+        self._version = version = header.api_version
+        self._compact = version >= _COMPACT_FROM
+        string = write_compact_string if self._compact else write_string
+        self._head = write_request_header(ApiKey.PRODUCE, version, correlation_id, header.client_id)
+        self._head += string(request.transactional_id) + write_int16(request.acks) + write_int32(request.timeout_ms)
+        self._one = _count(1, self._compact)
+        self._topics: dict[Topic, bytes] = {}
+
+    def encode(self, topics: Topics) -> list[Buffer]:
+        """A request for `topics`. Large buffers of record sets are not copied; what is between them is joined.
+
+        Raises LocalProtocolError unless topics are names below v13, ids from v13.
+        """
+        compact, one = self._compact, self._one
+        tags = _NO_TAGS if compact else b""
+        pieces = list[Buffer]()
+        head = self._head + (one if len(topics) == 1 else _count(len(topics), compact))
+        for topic, partitions in topics:
+            head += self._topic(topic) + (one if len(partitions) == 1 else _count(len(partitions), compact))
+            for partition, record_set in partitions:
+                head += write_int32(partition) + _count(sum(map(len, record_set)), compact)
+                for buffer in record_set:
+                    if len(buffer) <= _COPIED:
+                        head += buffer
+                    else:
+                        pieces += (head, buffer)
+                        head = b""
+                head += tags
+            head += tags
+        return _finish(pieces, head + tags)
+
+    def _topic(self, topic: Topic) -> bytes:
+        known = self._topics.get(topic)
+        if known is None:
+            known = self._topics[topic] = _topic(topic, self._version)
+        return known
 
 
-def _topics(version: int, topics: Topics) -> Iterator[Buffer]:
-    compact = version >= _COMPACT_FROM
-    tags = _NO_TAGS if compact else b""
-    yield _count(len(topics), compact)
-    for topic, partitions in topics:
-        yield _topic(topic, version) + _count(len(partitions), compact)
-        for partition, record_set in partitions:
-            yield write_int32(partition) + _count(sum(map(len, record_set)), compact)
-            yield from record_set
-            yield tags
-        yield tags
+def encode_produce_request(frame: Buffer, request: ProduceRequest, correlation_id: int, topics: Topics) -> list[Buffer]:
+    """One request of a `ProduceTemplate`."""
+    return ProduceTemplate(frame, request, correlation_id).encode(topics)
 
 
 def encode_plain_produce(
@@ -264,6 +288,29 @@ def read_produce_response(frame: Buffer, version: int) -> ProduceResponse:
         partitions=tuple(partitions),
         node_endpoints=None if start is None else (start, end),
     )
+
+
+class LikeAnswers:
+    """Reads answers that differ from an earlier one in nothing but base offsets, without decoding them again."""
+
+    def __init__(self, frame: Buffer, response: ProduceResponse) -> None:
+        self._ats = [produced.base_offset_at for produced in response.partitions]
+        self._rest, _ = self._taken_apart(frame)
+
+    def base_offsets(self, frame: Buffer) -> list[int] | None:
+        """In the order of the earlier one's partitions. None: it is not such an answer."""
+        if len(frame) != len(self._rest):
+            return None
+        rest, offsets = self._taken_apart(frame)
+        return offsets if rest == self._rest else None
+
+    def _taken_apart(self, frame: Buffer) -> tuple[bytearray, list[int]]:
+        """The frame without base offsets, and the base offsets."""
+        rest, offsets = bytearray(frame), list[int]()
+        for at in self._ats:
+            offsets += _INT64.unpack_from(rest, at)
+            rest[at : at + 8] = _ZEROS
+        return rest, offsets
 
 
 def encode_produce_response(

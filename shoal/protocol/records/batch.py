@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from shoal.protocol.records.record import Headers, Record, Slice, int64, read_records, write_record
 from shoal.protocol.records.recordset import LOG_OVERHEAD
 from shoal.protocol.wire.compression import Codec, compress, decompress
-from shoal.protocol.wire.crc import Buffer, combine, crc32c, patch, shift
+from shoal.protocol.wire.crc import Buffer, combine, crc32c, shift
 from shoal.protocol.wire.errors import RemoteProtocolError
 
 __all__ = [
@@ -228,14 +228,14 @@ def stamped_header(
 
     `payload` is the number of bytes that follow; none of them is read.
     """
-    new = bytearray(header)
-    new[_BITS_AT] = new[_BITS_AT] & ~TRANSACTIONAL | (TRANSACTIONAL if transactional else 0)
-    _PRODUCER.pack_into(new, _PRODUCER_AT, producer_id, epoch, sequence)
-    stamps = slice(_CRC_FROM, STAMPS_TO)
-    old = memoryview(header)[stamps]
-    crc = patch(int.from_bytes(new[17:21], "big"), old, new[stamps], payload + HEADER_SIZE - STAMPS_TO)
-    new[17:21] = crc.to_bytes(4, "big")
-    return bytes(new)
+    producer, bits = _PRODUCER.pack(producer_id, epoch, sequence), header[_BITS_AT]
+    change = crc32c(header[_PRODUCER_AT:STAMPS_TO]) ^ crc32c(producer)
+    if transactional is not bool(bits & TRANSACTIONAL):
+        bits ^= TRANSACTIONAL
+        change ^= CHANGE_BY_BITS[TRANSACTIONAL]
+    crc = int.from_bytes(header[17:21], "big") ^ shift(change, payload + HEADER_SIZE - STAMPS_TO)
+    pieces = (header[:17], crc.to_bytes(4, "big"), header[21:22], bytes((bits,)), header[23:_PRODUCER_AT], producer)
+    return b"".join((*pieces, header[STAMPS_TO:]))
 
 
 def synthetic_header(

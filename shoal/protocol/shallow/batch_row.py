@@ -145,6 +145,12 @@ class BatchSlice(Sequence[OutgoingBatch]):
         return self._columns.records[self._start : self._stop]
 
     @property
+    def record_count(self) -> int:
+        """Number of records in all batches."""
+        start, stop, records = self._start, self._stop, self._columns.records
+        return records[start] if stop - start == 1 else sum(records[start:stop])
+
+    @property
     def size(self) -> int:
         return self._columns.bounds[self._stop] - self._columns.bounds[self._start]
 
@@ -159,14 +165,24 @@ class BatchSlice(Sequence[OutgoingBatch]):
             copy = bytearray(parts[first : first + bounds[-1]])
             stamp_all(copy, bounds, sequences, producer_id, epoch, transactional=transactional)
             return BatchSlice(_Columns(memoryview(copy), bounds, records, sources[start:stop], origin), 0, len(records))
-        stamped = list[tuple[Buffer, ...]]()
-        for at, base in enumerate(sequences, start):
-            head, *rest = self._columns.buffers(at, at + 1)
-            payload = bounds[at + 1] - bounds[at] - HEADER_SIZE
+        stamps = ((producer_id, epoch, base) for base in sequences)
+        return self.with_buffers(
+            [self._stamped(at, stamp, transactional=transactional) for at, stamp in enumerate(stamps, start)]
+        )
+
+    def stamped_buffers(self, stamp: tuple[int, int, int]) -> Iterable[Buffer]:
+        """`buffers` of `stamped`."""
+        return self._stamped(self._start, stamp) if len(self) == 1 else self.stamped(*stamp).buffers
+
+    def _stamped(self, at: int, stamp: tuple[int, int, int], *, transactional: bool = False) -> tuple[Buffer, ...]:
+        """One batch."""
+        parts, bounds, *_ = self._columns
+        payload = bounds[at + 1] - bounds[at] - HEADER_SIZE
+        head, *rest = (parts[bounds[at] : bounds[at + 1]],) if isinstance(parts, memoryview) else parts[at]
+        if len(head) > HEADER_SIZE:
             view = memoryview(head)
-            new = stamped_header(view[:HEADER_SIZE], payload, producer_id, epoch, base, transactional=transactional)
-            stamped.append((new, view[HEADER_SIZE:], *rest) if len(view) > HEADER_SIZE else (new, *rest))
-        return self.with_buffers(stamped)
+            head, rest = view[:HEADER_SIZE], [view[HEADER_SIZE:], *rest]
+        return stamped_header(head, payload, *stamp, transactional=transactional), *rest
 
     def fitting(self, room: int) -> int:
         """How many of the first batches fit into `room` bytes together."""

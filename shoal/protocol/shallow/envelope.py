@@ -71,6 +71,9 @@ class EnvelopeKey:
     serial: int
     nonce: int = 0
 
+    def __hash__(self) -> int:
+        return hash((self.flow, self.serial))  # as different as all of it
+
     def __str__(self) -> str:
         return f"{self.cluster}/{self.topic}-{self.partition} offsets {self.first_offset}..{self.last_offset}"
 

@@ -26,6 +26,7 @@ import math
 import socket
 from collections import deque
 from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import trio
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.client_session import Guest
     from shoal.proxy.connection.listener_api import ListenerApi
     from shoal.proxy.connection.pace import Pace
-    from shoal.proxy.connection.pending import Answer, Backlog, Gate, InFlight
+    from shoal.proxy.connection.pending import Answer, Backlog, Gate, InFlight, OwnRequests
     from shoal.proxy.connection.pump import Pump
     from shoal.proxy.connection.routes import RouteTable
     from shoal.proxy.net.client import Client
@@ -454,8 +455,7 @@ class Connection:
         note: RequestAnnotation | None = None,
     ) -> None:
         """From a handler: send a request frame to the broker for the client. `Decision.SILENT`: it has no answer."""
-        if self.renewal.is_due:
-            await self.renewal.before_request(answers_are_due=bool(self.in_flight))
+        await self.log_in_if_due()
         if not isinstance(answer, Decision):
             self._expect(buffers, answer)
         await self._send_upstream(buffers, note)
@@ -466,8 +466,7 @@ class Connection:
         self, buffers: Sequence[Buffer], *, note: RequestAnnotation = OWN, gate: Gate | None = None
     ) -> OwnRequest:
         """From a handler: send a request of Shoal's own. A `gate` needs a quiet connection. Raises UpstreamLost."""
-        if self.renewal.is_due:
-            await self.renewal.before_request(answers_are_due=bool(self.in_flight))
+        await self.log_in_if_due()
         return await self._post(buffers, note, gate)
 
     async def _post(self, buffers: Sequence[Buffer], note: RequestAnnotation, gate: Gate | None) -> OwnRequest:
@@ -480,6 +479,35 @@ class Connection:
             self.meter.own_sent()
         await self._send_upstream(buffers, note)
         return asked
+
+    def post_at_once(
+        self, requests: Sequence[Sequence[Buffer]], asked: OwnRequests, note: RequestAnnotation = OWN
+    ) -> Sequence[Buffer]:
+        """`post` for requests with one header, without waiting; -> what must be sent by `post_rest` before more.
+
+        Not where `login_is_due`. Raises UpstreamLost.
+        """
+        self._require_broker()
+        _, key, version, correlation_id = read_request_prefix(requests[0][0])
+        entry = PendingAnswer(correlation_id, key, version, asked)
+        for _ in requests:
+            self.in_flight.append(entry)
+            if self.meter is not None:
+                self.meter.own_sent()
+        self.asked += len(requests)
+        self._note_for_index(requests[0][0], note)
+        try:
+            return self.upstream_out.begin([*chain.from_iterable(requests)])
+        except PeerLost as error:
+            raise UpstreamLost(str(error)) from error
+
+    async def post_rest(self, buffers: Sequence[Buffer]) -> None:
+        """Raises UpstreamLost."""
+        self._require_broker()
+        try:
+            await self.upstream_out.send_all(buffers)
+        except PeerLost as error:
+            raise UpstreamLost(str(error)) from error
 
     @property
     def is_between_requests(self) -> bool:
@@ -502,6 +530,16 @@ class Connection:
                 self.abort(CloseCause.UPSTREAM_LOST, "it takes no more bytes")
         except PeerLost as error:
             self.abort(CloseCause.UPSTREAM_LOST, str(error))
+
+    @property
+    def login_is_due(self) -> bool:
+        """At the broker, by Shoal."""
+        return self.renewal.is_due
+
+    async def log_in_if_due(self) -> None:
+        """From a handler, before it sends something. Raises UpstreamLost."""
+        if self.renewal.is_due:
+            await self.renewal.before_request(answers_are_due=bool(self.in_flight))
 
     async def log_in_again(self) -> None:
         """From the request pump, before it reads the client's next request. Raises UpstreamLost."""
@@ -538,13 +576,13 @@ class Connection:
             self.in_flight.append(correlation_id if self.meter is None else (correlation_id, self.meter.apis[key]))
 
     async def _send_upstream(self, buffers: Sequence[Buffer], note: RequestAnnotation | None) -> None:
+        self._require_broker()
+        self._note_for_index(buffers[0], note)
+        await self.post_rest(buffers)
+
+    def _require_broker(self) -> None:
         if self.requests.without_answers:  # not the state: an abort of our own shows nothing of the broker
             raise UpstreamLost("the connection to the broker has ended")
-        self._note_for_index(buffers[0], note)
-        try:
-            await self.upstream_out.send_all(buffers)
-        except PeerLost as error:
-            raise UpstreamLost(str(error)) from error
 
     def _note_for_index(self, frame: Buffer, note: RequestAnnotation | None) -> None:
         if self.tap is not None and note is not None:

@@ -30,6 +30,7 @@ __all__ = [
     "InFlight",
     "OwnAnswer",
     "OwnRequest",
+    "OwnRequests",
     "PendingAnswer",
     "Skimmer",
     "Token",
@@ -143,6 +144,19 @@ class OwnRequest:
         """None: there will be no answer."""
         self._frame = frame
         self._answered.set()
+
+
+class OwnRequests(OwnRequest):
+    """Many requests of Shoal's own, with one header. Their answers are taken without waking a task, as they are read.
+
+    `deliver` gets each answer, in order; `flush` is called when all that has been read is delivered. It must neither
+    await nor raise.
+    """
+
+    __slots__ = ()
+
+    def flush(self) -> None:
+        raise NotImplementedError
 
 
 class Backlog(Protocol):

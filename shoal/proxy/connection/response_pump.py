@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 from shoal.protocol.schema.headers import RESPONSE_PREFIX, SIZE_BYTES, read_response_prefix, read_size
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.framing import FIRST_BYTES, Sender, check_frame_size
-from shoal.proxy.connection.pending import Edit, Hold, OwnAnswer, OwnRequest, PendingAnswer, Token
+from shoal.proxy.connection.pending import Edit, Hold, OwnAnswer, OwnRequest, OwnRequests, PendingAnswer, Token
 from shoal.proxy.connection.pump import FrameStop, Pump
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shoal.proxy.config.settings import Limits
     from shoal.proxy.connection.client_session import LoginAtBroker
     from shoal.proxy.connection.pending import Gate, InFlight, Skimmer
+    from shoal.proxy.connection.pump import Unfinished
     from shoal.proxy.events.logs import LogThrottle
     from shoal.proxy.net.transport import Buffer, SendSide, Transport
 
@@ -53,6 +54,7 @@ class ResponsePump(Pump):
     __slots__ = (
         "_connection",
         "_current",
+        "_delivered",
         "_finishing",
         "_in_flight",
         "_locals",
@@ -68,6 +70,7 @@ class ResponsePump(Pump):
         self._in_flight = connection.in_flight
         self._skimmer: Skimmer | None = None
         self._current: PendingAnswer | None = None  # entry of the last answer that did not pass unread
+        self._delivered: OwnRequests | None = None  # not flushed
         self._finishing = False  # no more requests follow
         self._locals = 0  # answers of Shoal's own in the queue
         self.opaque = self.edited = self.held = 0
@@ -176,6 +179,21 @@ class ResponsePump(Pump):
         if self._skimmer is not None:
             self._skimmer.passed(size)
 
+    def _move(self, view: memoryview, pos: int, end: int, scanned: tuple[int, FrameStop | None]) -> Unfinished | None:
+        rest = super()._move(view, pos, end, scanned)
+        self._flush()
+        return rest
+
+    def _flush(self) -> None:
+        if self._delivered is not None:
+            delivered, self._delivered = self._delivered, None
+            delivered.flush()
+
+    def _deliver(self, asked: OwnRequest, frame: bytearray) -> None:
+        asked.deliver(frame)
+        if isinstance(asked, OwnRequests):
+            self._delivered = asked
+
     def _go_on(self, view: memoryview, pos: int, end: int) -> tuple[int, FrameStop | None]:
         """Continue with an incomplete answer; -> end of the part that passes."""
         remaining = self.remaining
@@ -231,7 +249,7 @@ class ResponsePump(Pump):
             return FrameStop(0, None, partial(self._pass_gate, answer, answer.gate, size))
         if isinstance(answer, OwnRequest) and len(part) == size:
             self._current = None
-            answer.deliver(bytearray(part))
+            self._deliver(answer, bytearray(part))
             return FrameStop(size, (), None)
         return FrameStop(size, None, partial(self._complete, entry))
 
@@ -242,7 +260,7 @@ class ResponsePump(Pump):
         if self.meter is not None:
             self.meter.is_complete(self, entry)
         if isinstance(answer, OwnRequest):
-            answer.deliver(frame)
+            self._deliver(answer, frame)
         elif isinstance(answer, Hold):
             self.held += 1
             await self.out.send_all(await answer.edit(self._connection, entry, frame))
@@ -263,6 +281,7 @@ class ResponsePump(Pump):
 
     def fail_asked(self) -> None:
         """No more answers will arrive: wake the handlers that wait for one, also for an incomplete one."""
+        self._flush()
         for entry in (self._current, *self._in_flight):
             if isinstance(entry, PendingAnswer) and isinstance(entry.answer, OwnRequest):
                 entry.answer.deliver(None)

@@ -185,17 +185,21 @@ class SendSide:
 
     def gather_now(self, buffers: Sequence[Buffer]) -> bytes:
         """Send what the kernel accepts at once; -> a copy of the rest."""
+        return b"".join(self.begin(buffers))
+
+    def begin(self, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
+        """Send what the kernel accepts at once; -> the rest, not copied."""
         if self.discarding:
-            return b""
+            return ()
         try:
             sent = self.transport.sendmsg(buffers[:_IOV_MAX])
         except BlockingIOError:
             sent = 0
         except OSError as error:
             self._lost(error)
-            return b""
+            return ()
         self.sent += sent
-        return b"".join(after(buffers, sent))
+        return after(buffers, sent)
 
     async def send_all(self, buffers: Sequence[Buffer]) -> None:
         """Send `buffers`, which must not be parts of the shared buffer. A checkpoint only when the kernel must wait."""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from shoal.protocol.messages.produce import (
     PEEK_LIMIT,
+    LikeAnswers,
     encode_partition_error,
     encode_produce_request,
     encode_produce_response,
@@ -114,6 +115,24 @@ def test_a_response_is_read(case: Case, entity: Any, data: st.DataObject) -> Non
     ]
     for each in response.partitions:
         assert bytes(frame[each.base_offset_at :][:8]) == each.base_offset.to_bytes(8, signed=True)
+
+
+@for_any("ProduceResponse")
+def test_like_answers_differ_only_in_base_offsets(case: Case, entity: Any, data: st.DataObject) -> None:
+    frame = response_frame(entity)
+    response = read_produce_response(frame, case.version)
+    like, other = LikeAnswers(frame, response), bytearray(frame)
+    offsets = [data.draw(st.integers(-1, 2**63 - 1)) for _ in response.partitions]
+    for each, offset in zip(response.partitions, offsets, strict=True):
+        other[each.base_offset_at : each.base_offset_at + 8] = offset.to_bytes(8, signed=True)
+    assert like.base_offsets(other) == offsets
+    assert [each.base_offset for each in read_produce_response(other, case.version).partitions] == offsets
+    ats = [each.base_offset_at for each in response.partitions]
+    free = {at for at in range(len(frame)) if not any(begin <= at < begin + 8 for begin in ats)}
+    at = data.draw(st.sampled_from(sorted(free)))
+    other[at] ^= data.draw(st.integers(1, 255))
+    assert like.base_offsets(other) is None
+    assert like.base_offsets(frame + b"\0") is None
 
 
 @for_any("ProduceResponse")

@@ -12,9 +12,10 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.config.settings import Limits
 from shoal.proxy.connection import pump as pump_module
-from shoal.proxy.connection.pending import Edit, Hold, OwnRequest, PendingAnswer
+from shoal.proxy.connection.pending import Edit, Hold, OwnRequest, OwnRequests, PendingAnswer
 from shoal.proxy.connection.request_pump import RequestPump
 from shoal.proxy.connection.response_pump import ResponsePump
 from shoal.proxy.connection.routes import Route, table
@@ -137,6 +138,44 @@ def test_answers_of_every_kind_come_out_whole_and_in_order(
     assert all(trio.run(one.frame) == frames[number] for number, one in asked.items())
     assert not link.in_flight
     assert (pump.received, pump.out.sent) == (sum(map(len, frames)), len(expected))
+
+
+class Burst(OwnRequests):
+    """`seen`: how many answers there were at each flush."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frames: list[bytearray | None] = []
+        self.seen: list[int] = []
+
+    def deliver(self, frame: bytearray | None) -> None:
+        self.frames.append(frame)
+
+    def flush(self) -> None:
+        self.seen.append(len(self.frames))
+
+
+@pytest.mark.parametrize(("receives", "seen"), [([1000], [3]), ([20, 1000], [1, 3]), ([30, 1000], [2, 3])])
+def test_answers_to_many_requests_are_flushed_once_per_read(receives: list[int], seen: list[int]) -> None:
+    frames = [response(7, b"%07d" % at) for at in range(3)]
+    wire = Wire(b"".join(frames), receives, [])
+    link, burst = connection(), Burst()
+    link.in_flight.extend([PendingAnswer(7, 0, 9, burst)] * 3)
+    trio.run(ResponsePump(link, wire, SendSide(wire)).run)
+    assert [bytes(frame or b"") for frame in burst.frames] == frames
+    assert burst.seen == seen
+    assert not wire.sent
+
+
+def test_answers_before_damage_are_flushed() -> None:
+    wire = Wire(response(7, b"good") + response(8, b"to nothing"), [1000], [])
+    link, burst = connection(), Burst()
+    link.in_flight.append(PendingAnswer(7, 0, 9, burst))
+    pump = ResponsePump(link, wire, SendSide(wire))
+    with pytest.raises(RemoteProtocolError):
+        trio.run(pump.run)
+    pump.fail_asked()
+    assert burst.seen == [1]
 
 
 requests = st.lists(st.tuples(st.sampled_from((12, 13, 14, 300)), st.binary(max_size=120)), max_size=12)

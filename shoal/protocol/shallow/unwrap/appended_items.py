@@ -9,7 +9,6 @@ envelope per outer batch it is exact.
 Each success is recorded in the ledger at once.
 """
 
-from collections.abc import Iterator
 from functools import reduce
 
 from shoal.protocol.shallow.batch_row import BatchSlice
@@ -56,11 +55,9 @@ class AppendedItems:
         for following, batch_range in enumerate(ranges, 1):
             item, records = batch_range.item, batch_range.records
             before = self._appended[item]
-            is_begun = before.batches or before.records
-            self._appended[item] = self._behind(batch_range)._replace(
-                first=before.first if is_begun else base_offset,
-                last=base_offset + records - 1 if base_offset >= 0 else -1,
-            )
+            first = before.first if before.batches or before.records else base_offset
+            last = base_offset + records - 1 if base_offset >= 0 else -1
+            self._appended[item] = Appended(*self._behind(batch_range), first, last, before.refusal)
             if base_offset >= 0:
                 found += self._offsets(batch_range, base_offset) if is_exact else ()
                 base_offset += records
@@ -68,33 +65,34 @@ class AppendedItems:
                 found += self._record(item)
         return found
 
-    def _offsets(self, batch_range: BatchRange, base_offset: int) -> Iterator[OffsetsAppended]:
+    def _offsets(self, batch_range: BatchRange, base_offset: int) -> list[OffsetsAppended]:
         """One for all batches, unless source offsets are missing between them; each batch is dense."""
         item, at, first, _ = batch_range
         key, batches = self._plan.items[item].key, self._plan.items[item].batches
         if key is None:
-            return
+            return []
         source_first = _base_offset(batches, at) + first
         if key.last_offset - key.first_offset + 1 == key.records:
-            yield OffsetsAppended(self._partition, key, source_first, base_offset, batch_range.records)
-            return
+            return [OffsetsAppended(self._partition, key, source_first, base_offset, batch_range.records)]
+        found = list[OffsetsAppended]()
         begun, taken = source_first, 0
         for number, records in enumerate(batch_range.batches.records, at):
             source = source_first if number == at else _base_offset(batches, number)
             if source != begun + taken:
-                yield OffsetsAppended(self._partition, key, begun, base_offset, taken)
+                found.append(OffsetsAppended(self._partition, key, begun, base_offset, taken))
                 begun, base_offset, taken = source, base_offset + taken, 0
             taken += records
-        yield OffsetsAppended(self._partition, key, begun, base_offset, taken)
+        return [*found, OffsetsAppended(self._partition, key, begun, base_offset, taken)]
 
     def refuse(
         self, batch_range: BatchRange, error_code: int, message: str
     ) -> list[EnvelopeAppended | OffsetsAppended]:
         """The broker refuses this one batch, or part of one, permanently."""
-        appended = self._behind(batch_range)
+        appended = self._appended[batch_range.item]
         refusal = appended.refusal or Refusal(error_code, (), 0)
         joined = refusal.joined(Refusal(error_code, (message,)))
-        self._appended[batch_range.item] = appended._replace(refusal=joined)
+        batches, records = self._behind(batch_range)
+        self._appended[batch_range.item] = appended._replace(batches=batches, records=records, refusal=joined)
         return self._record(batch_range.item)
 
     def source_of(self, batch_range: BatchRange) -> SourceRange | None:
@@ -102,13 +100,14 @@ class AppendedItems:
         item = self._plan.items[batch_range.item]
         return None if item.key is None else SourceRange.of(item.key, item.batches, batch_range.batch)
 
-    def _behind(self, batch_range: BatchRange) -> Appended:
-        """The state of the range's item after this range, which is its next one. The offsets are unchanged."""
-        item, last = batch_range.item, batch_range.batch + len(batch_range.batches) - 1
-        records = batch_range.first + batch_range.records
-        if len(batch_range.batches) == 1 and records < self._plan.items[item].batches.records_of(last):
-            return self._appended[item]._replace(batches=batch_range.batch, records=records)
-        return self._appended[item]._replace(batches=last + 1, records=0)
+    def _behind(self, batch_range: BatchRange) -> tuple[int, int]:
+        """Batches and records of the range's item that precede the end of this range."""
+        item, at, first, batches = batch_range
+        if len(batches) == 1:
+            records = first + batches.record_count
+            if records < self._plan.items[item].batches.records_of(at):
+                return at, records
+        return at + len(batches), 0
 
     def _record(self, index: int) -> list[EnvelopeAppended | OffsetsAppended]:
         item, appended = self._plan.items[index], self._appended[index]

@@ -6,6 +6,7 @@ it as a value, and the proxy folds it into counters, proofs, producer ids and th
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from shoal.protocol.shallow.envelope import EnvelopeKey
 from shoal.protocol.shallow.refused import SourceRange
@@ -67,8 +68,7 @@ NEVER_APPENDED = DIVISIBLE | LOST_TRACK | {ErrorCode.INVALID_PRODUCER_EPOCH, Err
 NOT_APPENDED = NEVER_APPENDED | _NOT_NOW
 
 
-@dataclass(frozen=True, slots=True)
-class RecordSetAppended:
+class RecordSetAppended(NamedTuple):
     """The broker appended one record set of a partition with envelopes."""
 
     partition: TopicPartition
@@ -85,8 +85,7 @@ class PartitionFailed:
     error_code: int
 
 
-@dataclass(frozen=True, slots=True)
-class EnvelopeAppended:
+class EnvelopeAppended(NamedTuple):
     """An envelope is completely appended. `first` and `last`: target offsets of its records; -1: unknown."""
 
     partition: TopicPartition
@@ -99,8 +98,7 @@ class EnvelopeAppended:
         return self.first >= 0 and self.last >= 0
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsAppended:
+class OffsetsAppended(NamedTuple):
     """`records` of an envelope, without a hole at the source, have these offsets there and at the target."""
 
     partition: TopicPartition

@@ -3,12 +3,12 @@
 Batch ranges (remaining.py) are sent in the plan's order.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import final
 
 from shoal.protocol.records.rebatch import split_batch
-from shoal.protocol.shallow.batch_row import BatchSlice, OutgoingBatch
+from shoal.protocol.shallow.batch_row import OutgoingBatch
 from shoal.protocol.shallow.unwrap.remaining import BatchRange
 from shoal.protocol.shallow.unwrap.sequence import Shape, Stamp
 from shoal.protocol.wire.crc import Buffer
@@ -19,23 +19,20 @@ __all__ = ["OutgoingRecordSet", "halves"]
 _JOINED_BELOW = 8 * 1024
 
 
-class OutgoingRecordSet(NamedTuple):
+@final
+class OutgoingRecordSet:
     """The record set for one partition. `stamp` is the first batch's; the others have the following sequences."""
 
-    ranges: tuple[BatchRange, ...]
-    stamp: Stamp | None
+    __slots__ = ("batches", "ranges", "records", "size", "stamp")
 
-    @property
-    def batches(self) -> int:
-        return sum(len(batch_range.batches) for batch_range in self.ranges)
-
-    @property
-    def size(self) -> int:
-        return sum(batch_range.size for batch_range in self.ranges)
-
-    @property
-    def records(self) -> int:
-        return sum(batch_range.records for batch_range in self.ranges)
+    def __init__(self, ranges: tuple[BatchRange, ...], stamp: Stamp | None) -> None:
+        self.ranges = ranges
+        self.stamp = stamp
+        self.batches = self.size = self.records = 0
+        for _, _, _, batches in ranges:
+            self.batches += len(batches)
+            self.size += batches.size
+            self.records += batches.record_count
 
     def shape(self) -> Shape:
         first = self.ranges[0]
@@ -45,18 +42,15 @@ class OutgoingRecordSet(NamedTuple):
 
     def buffers(self) -> Sequence[Buffer]:
         """The bytes of the record set."""
-        buffers = list(chain.from_iterable(batches.buffers for batches in self._slices()))
+        buffers, stamp = list[Buffer](), self.stamp
+        for _, _, _, batches in self.ranges:
+            if stamp is None:
+                buffers += batches.buffers
+            else:
+                buffers += batches.stamped_buffers(stamp)
+                stamp = stamp.behind(batches.record_count)
         are_small = self.size < _JOINED_BELOW * len(buffers)
         return [b"".join(buffers)] if are_small and len(buffers) > 1 else buffers
-
-    def _slices(self) -> Iterable[BatchSlice]:
-        unstamped = (batch_range.batches for batch_range in self.ranges)
-        return unstamped if self.stamp is None else self._stamped(self.stamp)
-
-    def _stamped(self, stamp: Stamp) -> Iterator[BatchSlice]:
-        for batch_range in self.ranges:
-            yield batch_range.batches.stamped(*stamp)
-            stamp = stamp.behind(batch_range.records)
 
     def __str__(self) -> str:
         first, last, batches = self.ranges[0].batches[0], self.ranges[-1].batches[-1], self.batches

@@ -219,15 +219,16 @@ class PartitionProgress:
         """The next one to send, at most `room` bytes; None: nothing now. Without `room` at least one batch."""
         if not self._may_send():
             return None
-        count = 1 if self._replay.due else self._gather(self._set_bytes if room is None else room)
+        is_replayed = self._replay.due > 0
+        count = 1 if is_replayed or not self.sets else self._gather(self._set_bytes if room is None else room)
         record_set = OutgoingRecordSet(self._remaining.peek(count), None)
         if room is not None and record_set.size > room:
             return None
         self._remaining.drop(count)
-        if self._replay.due:
-            record_set = record_set._replace(stamp=self._replay.take())
+        if is_replayed:
+            record_set.stamp = self._replay.take()
         elif self._sequence is not None:
-            record_set = record_set._replace(stamp=self._sequence.take(record_set.records))
+            record_set.stamp = self._sequence.take(record_set.records)
         self._in_flight.append(record_set)
         return record_set
 
@@ -242,9 +243,7 @@ class PartitionProgress:
         return self._sequence is not None and self._primed and not self._suspects and in_flight < MAX_IN_FLIGHT
 
     def _gather(self, room: int) -> int:
-        """Number of batches that may be sent together."""
-        if not self.sets:
-            return 1
+        """Number of batches that may be sent as one set."""
         in_doubt = sum(record_set.batches for record_set in self._in_flight)
         most = (self._suspects + 1) // 2 if self._suspects else min(self._most, MAX_IN_DOUBT - in_doubt)
         return self._remaining.fitting(min(room, self._set_bytes), most)
@@ -288,11 +287,12 @@ class PartitionProgress:
 
     def _append(self, record_set: OutgoingRecordSet, base_offset: int) -> None:
         self._primed = True
-        end = self._sequence.end if self._sequence else -1
         skipped = self._replay.take_passed()  # at `end` or later: an answer that is too low skips nothing
-        fills = end >= 0 and base_offset - end == sum(passed.records for passed in skipped)  # so it is at `end`
-        for passed in skipped:
-            self._record(passed, self._sequence.end if self._sequence else -1, is_exact=fills)
+        if skipped:
+            end = self._sequence.end if self._sequence else -1
+            fills = end >= 0 and base_offset - end == sum(passed.records for passed in skipped)  # so it is at `end`
+            for passed in skipped:
+                self._record(passed, self._sequence.end if self._sequence else -1, is_exact=fills)
         self._record(record_set, base_offset)
         self._clear(record_set.batches)
         self._most = min(2 * self._most, MAX_IN_DOUBT)

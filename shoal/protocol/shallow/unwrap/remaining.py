@@ -26,15 +26,17 @@ class BatchRange(NamedTuple):
 
     @property
     def records(self) -> int:
-        return sum(self.batches.records)
+        return self.batches.record_count
 
     def until(self, at: int) -> "BatchRange":
         """The first `at` batches."""
-        return BatchRange(self.item, self.batch, self.first, self.batches.window(0, at))
+        item, batch, first, batches = self
+        return BatchRange(item, batch, first, batches.window(0, at))
 
     def since(self, at: int) -> "BatchRange":
         """The batches from `at` on."""
-        return BatchRange(self.item, self.batch + at, self.first, self.batches.window(at, len(self.batches)))
+        item, batch, first, batches = self
+        return BatchRange(item, batch + at, first, batches.window(at, len(batches)))
 
 
 class Remaining:
@@ -65,6 +67,8 @@ class Remaining:
 
     def peek(self, count: int) -> tuple[BatchRange, ...]:
         """The first `count` batches."""
+        if 0 < count < len(self._ranges[0].batches):
+            return (self._ranges[0].until(count),)
         ranges = list[BatchRange]()
         for batch_range in self._ranges:
             if count <= 0:

@@ -78,8 +78,9 @@ class InDoubtReplay:
 
     def leaves_room(self, end: int, base_offset: int) -> bool:
         """For skipped batches, between `end` (after the last acknowledged record) and `base_offset` (-1: unknown)."""
-        passed = sum(record_set.records for record_set in self._passed)
-        return not passed or base_offset - max(end, 0) >= passed
+        if not self._passed:
+            return True
+        return base_offset - max(end, 0) >= sum(record_set.records for record_set in self._passed)
 
     def take_passed(self) -> list[OutgoingRecordSet]:
         """The skipped record sets, in order: they share the fate of the next one."""

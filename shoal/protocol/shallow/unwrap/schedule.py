@@ -82,7 +82,8 @@ class Schedule:
         room, record_sets = self._room, dict[TopicPartition, OutgoingRecordSet]()
         for partition, progress in self._partitions.items():
             # Only withdrawn, never granted: a partition that began without sets is stamped, or not, for single batches.
-            progress.sets = progress.sets and sets
+            if not sets:
+                progress.sets = False
             record_set = progress.next_record_set(room if record_sets else None)
             if record_set is not None:
                 record_sets[partition] = record_set
@@ -96,7 +97,7 @@ class Schedule:
         """The answer to the oldest request: per partition (error code, base offset). Missing ones remain in flight."""
         findings = list[Finding]()
         # Brokers before 3.0 refuse the whole request because of a stamp that the client may not use.
-        if any(record_set.stamp for record_set in request.record_sets.values()):
+        if request.plain and any(record_set.stamp for record_set in request.record_sets.values()):
             for partition, record_set in request.plain.items():
                 if answers.get(partition, (0, -1))[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                     self._plain[partition] = record_set

@@ -82,7 +82,7 @@ class Sequence:
     def take(self, records: int) -> Stamp:
         """The stamp for this many records."""
         stamp = Stamp(self.producer_id, self.epoch, self.next)
-        self.next = stamp.behind(records).sequence
+        self.next = (self.next + records) & LAST_SEQUENCE
         return stamp
 
     def give_back(self, stamp: Stamp) -> None:

@@ -7,12 +7,14 @@ offset of an opened partition. Addresses of other brokers (NodeEndpoints, KIP-95
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from shoal.protocol.messages.produce import (
+    LikeAnswers,
+    ProduceTemplate,
     encode_partition_error,
-    encode_produce_request,
     encode_produce_response,
     read_produce_response,
 )
@@ -39,7 +41,7 @@ _NO_ACKS = 0
 _LEADER = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MirrorRequest:
     """A mirror's complete produce request. `partitions` are in the order of the request."""
 
@@ -53,19 +55,27 @@ class MirrorRequest:
     def wants_answer(self) -> bool:
         return self.request.acks != _NO_ACKS
 
-    def encode(
-        self, record_sets: Iterable[tuple[TopicPartition, Sequence[Buffer]]], acks: int | None = None
-    ) -> list[Buffer]:
+    def encode(self, record_sets: Iterable[tuple[TopicPartition, Sequence[Buffer]]]) -> list[Buffer]:
         """The same request with these record sets."""
-        topics: dict[Topic, list[tuple[int, Sequence[Buffer]]]] = {}
-        for partition, record_set in record_sets:
-            topics.setdefault(self.naming.said(partition), []).append((partition.partition, record_set))
-        request = self.request if acks is None else replace(self.request, acks=acks)
-        return encode_produce_request(self.frame, request, self.header.correlation_id, list(topics.items()))
+        template = ProduceTemplate(self.frame, self.request, self.header.correlation_id)
+        return template.encode(list(self._by_topic(record_sets).items()))
 
     def encode_answered(self, request: Request) -> list[Buffer]:
         """Like `encode`, but never with acks=0: Shoal needs each batch's answer to keep the order."""
-        return self.encode(request.buffers(), None if self.wants_answer else _LEADER)
+        return self._answered.encode(list(self._by_topic(request.buffers()).items()))
+
+    @cached_property
+    def _answered(self) -> ProduceTemplate:
+        request = self.request if self.wants_answer else replace(self.request, acks=_LEADER)
+        return ProduceTemplate(self.frame, request, self.header.correlation_id)
+
+    def _by_topic(
+        self, record_sets: Iterable[tuple[TopicPartition, Sequence[Buffer]]]
+    ) -> dict[Topic, list[tuple[int, Sequence[Buffer]]]]:
+        topics: dict[Topic, list[tuple[int, Sequence[Buffer]]]] = {}
+        for partition, record_set in record_sets:
+            topics.setdefault(self.naming.said(partition), []).append((partition.partition, record_set))
+        return topics
 
 
 class ProduceAnswer:
@@ -79,9 +89,15 @@ class ProduceAnswer:
         self._latest: dict[TopicPartition, dict[int, bytes]] = {}  # error code -> the broker's latest response with it
         self._throttle_ms = 0
         self._node_endpoints = b""
+        self._like: LikeAnswers | None = None  # the last answer, if it has no errors
+        self._partitions: list[TopicPartition] = []  # of the last answer
 
     def take(self, frame: bytearray) -> dict[TopicPartition, tuple[int, int]]:
         """The broker's answer to one request -> per partition (error code, base offset). Raises UpstreamFault."""
+        if self._like is not None:
+            offsets = self._like.base_offsets(frame)
+            if offsets is not None:  # all else is known
+                return {partition: (0, offset) for partition, offset in zip(self._partitions, offsets, strict=True)}
         answer: Buffer = frame
         with blaming_the_broker():
             response = read_produce_response(answer, self._version)
@@ -98,6 +114,10 @@ class ProduceAnswer:
             self._responses[partition] = latest = bytes(answer[produced.start : produced.end])
             self._latest.setdefault(partition, {})[produced.error_code] = latest
             answered[partition] = produced.error_code, produced.base_offset
+        has_errors = any(error_code for error_code, _ in answered.values())
+        is_odd = response.node_endpoints is not None or len(answered) != len(response.partitions)
+        self._like = None if has_errors or is_odd else LikeAnswers(frame, response)
+        self._partitions = list(answered)
         return answered
 
     def _rewritten(self, frame: bytearray) -> Buffer:

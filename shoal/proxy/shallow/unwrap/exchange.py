@@ -1,11 +1,14 @@
 """The third stage of unwrapping, and its only I/O: requests to the broker until every partition has its outcome.
 
-    cut what is due ── post requests ── take one answer ──┐
-          ^   several in flight, in order                 │ findings go to the fold
-          └───────────────────────────────────────────────┘ until nothing is in flight or due
+    cut what is due ── post requests ── take the answers ──┐
+          ^   several in flight, in order                  │ findings go to the fold
+          └────────────────────────────────────────────────┘ until nothing is in flight or due
 
 `schedule` decides what is sent and what an answer means. Batches in flight on a lost connection remain in doubt in
 their partition until the mirror's retry.
+
+An envelope becomes a dozen requests or more. So the response pump takes the answers and posts the next requests in the
+step that has read the answers (`flush`). The handler's task is only woken at the end, and for whatever must be awaited.
 """
 
 from __future__ import annotations
@@ -21,14 +24,19 @@ from shoal.protocol.shallow.unwrap.outgoing import halves
 from shoal.protocol.shallow.unwrap.replay import MAX_REPLAYED_IN_FLIGHT
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.capture.annotations import OWN
+from shoal.proxy.connection.pending import OwnRequests
 from shoal.proxy.errors import UpstreamFault, UpstreamLost
 from shoal.proxy.shallow.annotations import unwrapped
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.protocol.capture.index.pending import RequestAnnotation
     from shoal.protocol.shallow.batch_row import OutgoingBatch
     from shoal.protocol.shallow.unwrap.schedule import Request, Schedule
+    from shoal.protocol.wire.types import TopicPartition
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.pending import OwnRequest
+    from shoal.proxy.net.transport import Buffer
     from shoal.proxy.shallow.unwrap.answer import MirrorRequest
     from shoal.proxy.shallow.unwrap.fold import Fold
 
@@ -36,54 +44,158 @@ __all__ = ["exchange"]
 
 # Cutting a batch takes about 3 us per record. Above this number a thread does it, so that other tasks are not blocked.
 _RECORDS_CUT_HERE = 300
+_POSTED_AT_ONCE = 8  # requests by one system call; as many are built before any is sent
 _CUTS_IN_A_ROW = 16  # of at most 1 ms each; then other tasks run
 
 
 async def exchange(connection: Connection, held: MirrorRequest, schedule: Schedule, fold: Fold) -> None:
     """Raises UpstreamLost and UpstreamFault; then it is unknown which batches in flight were appended."""
-    posted: deque[tuple[OwnRequest, Request]] = deque()
-    try:
-        while True:
-            await _cut(schedule, fold)
-            while len(posted) < MAX_REPLAYED_IN_FLIGHT:
-                request = schedule.next_request(sets=fold.may_send_sets)
-                if request is None:
-                    break
-                fold.sent()
-                is_noted = connection.tap is not None
-                note = unwrapped(request.record_sets, schedule.items, held.naming) if is_noted else OWN
-                posted.append((await connection.post(held.encode_answered(request), note=note), request))
-            if not posted:
-                return
-            own_request, request = posted[0]
-            frame = await own_request.frame()
-            posted.popleft()
-            answers = fold.read(frame)
-            fold.take(schedule.answered(request, answers))
+    await _Exchange(connection, held, schedule, fold).run()
+
+
+class _Exchange(OwnRequests):
+    __slots__ = (
+        "_answers",
+        "_connection",
+        "_error",
+        "_fold",
+        "_held",
+        "_is_lost",
+        "_news",
+        "_posted",
+        "_schedule",
+        "_unsent",
+    )
+
+    def __init__(self, connection: Connection, held: MirrorRequest, schedule: Schedule, fold: Fold) -> None:
+        self.gate = None
+        self._connection = connection
+        self._held = held
+        self._schedule = schedule
+        self._fold = fold
+        self._posted: deque[Request] = deque()
+        self._answers: deque[bytearray] = deque()  # to the first of these
+        self._unsent: Sequence[Buffer] = ()
+        self._is_lost = False  # no more answers will arrive
+        self._news: trio.Event | None = None  # the task waits for it; None: the task runs
+        self._error: Exception | None = None
+
+    async def run(self) -> None:
+        schedule, fold = self._schedule, self._fold
+        try:
+            while await self._turn():
+                pass
+        except UpstreamLost:
+            fold.connection_lost(sets_in_flight=any(request.has_sets for request in self._posted))
+            raise
+        except trio.Cancelled:
+            fold.cancelled(schedule.unstamped())
+            raise
+        finally:
+            self._news = None
+            schedule.abandon()
+            fold.close()
+
+    # -- the task ----------------------------------------------------------------------------------------------------
+
+    async def _turn(self) -> bool:
+        """-> whether there is more to do."""
+        connection = self._connection
+        await self._cut(self._schedule.cuts_due())
+        if self._unsent:
+            await connection.post_rest(self._unsent)
+            self._unsent = ()
+        await connection.log_in_if_due()
+        self._post()
+        if self._unsent:
+            return True
+        if not self._posted:
+            return False
+        if not self._answers:
+            await self._wait()
+        self._take()
+        return True
+
+    async def _wait(self) -> None:
+        """Until an answer has arrived, or there is something to do that `flush` leaves to the task."""
+        if self._is_lost:
+            raise UpstreamLost("the connection to the broker ended before it had answered")
+        self._news = trio.Event()
+        await self._news.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def _cut(self, partitions: Sequence[TopicPartition]) -> None:
+        cuts, schedule = 0, self._schedule
+        for partition in partitions:
+            while (batch := schedule.cut_due(partition)) is not None:
+                here = batch.records <= _RECORDS_CUT_HERE
+                parts = _halves(batch) if here else await trio.to_thread.run_sync(partial(_halves, batch))
+                self._fold.take(schedule.cut(partition, parts))
+                cuts += 1
+                if not cuts % _CUTS_IN_A_ROW:
+                    await checkpoint()
+
+    # -- without the task --------------------------------------------------------------------------------------------
+
+    def deliver(self, frame: bytearray | None) -> None:
+        if frame is not None:
+            self._answers.append(frame)
+            return
+        self._is_lost = True
+        self._wake()
+
+    def flush(self) -> None:
+        if self._news is None:
+            return
+        try:
+            self._take()
+            if not self._schedule.cuts_due() and not self._connection.login_is_due:
+                self._post()
+                if self._posted and not self._unsent:
+                    return
+        except Exception as error:
+            self._error = error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._news is not None:
+            self._news.set()
+            self._news = None
+
+    # -- both --------------------------------------------------------------------------------------------------------
+
+    def _post(self) -> None:
+        """Post what may be sent now. An index has its note of one request at a time."""
+        connection, is_noted = self._connection, self._connection.tap is not None
+        while not self._unsent and (requests := self._next_requests(1 if is_noted else _POSTED_AT_ONCE)):
+            note = self._note(requests[0]) if is_noted else OWN
+            frames = [self._held.encode_answered(request) for request in requests]
+            self._unsent = connection.post_at_once(frames, self, note)
+            self._posted += requests
+
+    def _next_requests(self, most: int) -> list[Request]:
+        requests: list[Request] = []
+        sets = self._fold.may_send_sets
+        while len(requests) < most and len(self._posted) + len(requests) < MAX_REPLAYED_IN_FLIGHT:
+            request = self._schedule.next_request(sets=sets)
+            if request is None:
+                break
+            self._fold.sent()
+            requests.append(request)
+        return requests
+
+    def _note(self, request: Request) -> RequestAnnotation:
+        return unwrapped(request.record_sets, self._schedule.items, self._held.naming)
+
+    def _take(self) -> None:
+        """Take the answers that have arrived. Raises UpstreamFault."""
+        while self._answers:
+            request, answers = self._posted.popleft(), self._fold.read(self._answers.popleft())
+            self._fold.take(self._schedule.answered(request, answers))
             for partition in request.partitions:
                 if partition not in answers:
                     raise UpstreamFault(f"the broker's answer to Produce says nothing about {partition}")
-    except UpstreamLost:
-        fold.connection_lost(sets_in_flight=any(request.has_sets for _, request in posted))
-        raise
-    except trio.Cancelled:
-        fold.cancelled(schedule.unstamped())
-        raise
-    finally:
-        schedule.abandon()
-        fold.close()
-
-
-async def _cut(schedule: Schedule, fold: Fold) -> None:
-    cuts = 0
-    for partition in schedule.cuts_due():
-        while (batch := schedule.cut_due(partition)) is not None:
-            here = batch.records <= _RECORDS_CUT_HERE
-            parts = _halves(batch) if here else await trio.to_thread.run_sync(partial(_halves, batch))
-            fold.take(schedule.cut(partition, parts))
-            cuts += 1
-            if not cuts % _CUTS_IN_A_ROW:
-                await checkpoint()
 
 
 def _halves(batch: OutgoingBatch) -> list[OutgoingBatch] | RemoteProtocolError:
