@@ -7,6 +7,8 @@ the same structure, so its batch is all that is left to read; every byte outside
 is read from the start (`read_joinable`).
 """
 
+from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
@@ -15,7 +17,7 @@ from shoal.protocol.records.batch import HEADER_SIZE
 from shoal.protocol.schema.headers import REQUEST_PREFIX
 from shoal.protocol.wire.types import Buffer, PartitionRef, write_int32, write_uvarint
 
-__all__ = ["RepeatedRequest"]
+__all__ = ["MOST_MODELS", "RepeatedRequest"]
 
 _COMPACT_FROM: Final = 9
 _TAGS: Final = 3  # empty tagged fields of the partition, the topic and the request, a byte each
@@ -23,7 +25,10 @@ _INDEX_SIZE: Final = 4
 _LEAST: Final = HEADER_SIZE + 4
 _ROOM_OF_1, _ROOM_OF_2 = 1 << 7, 1 << 14
 """Most bytes of a compact length of 1 or 2 bytes and the records after it."""
-MOST_TARGETS: Final = 256
+MOST_MODELS: Final = 4
+"""Of one client, enough for a producer to a few topics; each as large as the client id and the topic, and 100 bytes for
+each partition."""
+MOST_TARGETS: Final = 64
 """Partitions whose references are kept; beyond it all are made anew."""
 
 
@@ -40,8 +45,7 @@ class RepeatedRequest:
         self._topic = found.parts[0].target.topic
         self._targets: dict[int, PartitionRef] = {}
         widths = (1, 2, 3) if self._tags else (_INDEX_SIZE,) * 3
-        layouts = (Struct(f">4s4x{len(self._middle)}si{width}s").unpack_from for width in widths)
-        self._layouts = tuple(zip(widths, layouts, strict=True))
+        self._layouts = [(width, _layout(len(self._middle), width)) for width in widths]
 
     @classmethod
     def of(cls, frame: Buffer, found: Joinable) -> "RepeatedRequest | None":
@@ -80,3 +84,9 @@ class RepeatedRequest:
             self._targets.clear()
         target = self._targets[index] = PartitionRef(self._topic, index)
         return target
+
+
+@lru_cache(maxsize=1024)
+def _layout(middle: int, width: int) -> Callable[[Buffer, int], tuple[bytes, bytes, int, bytes]]:
+    """From the API on: the API, the middle, the index, the length of the records."""
+    return Struct(f">4s4x{middle}si{width}s").unpack_from

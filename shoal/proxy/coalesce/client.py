@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal.protocol.coalesce.repeated import MOST_MODELS, RepeatedRequest
 from shoal.protocol.messages.produce import encode_produce_response, encode_single_produce_response
 from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.connection.keep_alive import KeepAlive
@@ -22,7 +23,6 @@ from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
     from shoal.protocol.coalesce.joinable import Joinable, WhyAlone
-    from shoal.protocol.coalesce.repeated import RepeatedRequest
     from shoal.protocol.wire.types import Buffer, PartitionRef, Topic
     from shoal.proxy.connection.connection import Connection
 
@@ -98,7 +98,7 @@ class CoalescedClient:
         # its next request is sent alone, after requests taken from others before that time
         self.behind: float | None = None
         self.lane: object | None = None  # the lane with its unanswered requests; only its identity counts
-        self.repeated: RepeatedRequest | None = None  # its last joinable request
+        self._models: list[RepeatedRequest] = []  # of its last joinable requests, the newest first
         self.asked_names = False  # for the topics of its next request
         self.ended = False
         self.keep_alive = KeepAlive(connection, quiet=_QUIET_SECONDS)
@@ -109,6 +109,23 @@ class CoalescedClient:
     @property
     def unanswered(self) -> int:
         return len(self._taken)
+
+    def read_again(self, frame: memoryview) -> Joinable | WhyAlone | None:
+        """A whole request, if it is like an earlier one of this client."""
+        for model in self._models:
+            if (found := model.read(frame)) is not None:
+                return found
+        return None
+
+    def keep(self, frame: memoryview, found: Joinable) -> None:
+        """A request that may be repeated."""
+        model = RepeatedRequest.of(frame, found)
+        if model is not None:
+            self._models = [model, *self._models[: MOST_MODELS - 1]]
+
+    def forget(self) -> None:
+        """Read its next requests from the start."""
+        self._models = []
 
     def take(self, joinable: Joinable, correlation_id: int) -> TakenRequest:
         taken = TakenRequest(self, joinable, correlation_id)

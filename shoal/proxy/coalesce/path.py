@@ -36,7 +36,6 @@ import trio
 
 from shoal.protocol.coalesce.joinable import OLDEST, WhyAlone, read_joinable
 from shoal.protocol.coalesce.policy import Batch, JoinLimits
-from shoal.protocol.coalesce.repeated import RepeatedRequest
 from shoal.protocol.coalesce.sequences import SeenSequences
 from shoal.protocol.messages.produce import read_produce_response
 from shoal.protocol.schema.api import ApiKey
@@ -172,7 +171,7 @@ class CoalescePath:
             lane.policy.limits = self._limits
             lane.nudge()
         for member in self._members.values():
-            member.repeated = None  # it may have a client id
+            member.forget()  # what is kept may have a client id
 
     def tick(self, now: float) -> None:
         """Keep brokers from closing the clients' own connections as idle."""
@@ -203,14 +202,15 @@ class CoalescePath:
 
     def _read(self, member: CoalescedClient, first: memoryview) -> Joinable | WhyAlone:
         """A whole request."""
-        if member.repeated is not None and (again := member.repeated.read(first)) is not None:
+        again = member.read_again(first)
+        if again is not None:
             return again
         found = read_joinable(first, read_request_header(first))
         if isinstance(found, WhyAlone):
             return found
         if self.settings.ignore_client_ids:
             found = found.with_any_client_id()
-        member.repeated = RepeatedRequest.of(first, found)
+        member.keep(first, found)
         return found
 
     async def _learn_names(self, member: CoalescedClient, client_id: str | None, unknown: list[Topic]) -> None:

@@ -4,7 +4,9 @@ notice."""
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import timedelta
+from itertools import product
 
 import pytest
 import trio
@@ -100,6 +102,40 @@ async def test_client_ids_may_be_declared_unimportant() -> None:
             assert await client.answers() == {number: (NONE, 0)}
         assert len(r.broker.requests) == 2
         assert {header.client_id for header in r.broker.headers} == {"shoal"}
+
+
+async def test_a_client_may_change_its_requests_at_any_time() -> None:
+    """Each kind of request in turn, twice, over one connection: what the broker gets says what the client said."""
+    kinds = list(product(("a", "b"), (9, 11), (-1, 1)))
+    async with coalesce_rig() as r:
+        (client,) = await r.producers(1)
+        for client.client_id, client.version, acks in kinds * 2:
+            for partition in (0, 1):
+                await client.send_only({partition: batch("v")}, acks=acks)
+                assert (await client.answers()).keys() == {partition}
+        got = [
+            (header.client_id, entity.__version__, entity.acks)
+            for header, entity in zip(r.broker.headers, r.broker.entities, strict=True)
+        ]
+        assert got == [kind for kind in kinds * 2 for _ in (0, 1)]
+        assert r.path.tally.taken == len(got)
+
+
+async def test_client_ids_may_be_declared_unimportant_later() -> None:
+    async with coalesce_rig() as r:
+        (client,) = await r.producers(1)
+        listener = r.server.listeners["test"]
+        for ignore in (False, True, False):
+            coalescing = replace(listener.settings.coalescing, ignore_client_ids=ignore)
+            listener.path.use(replace(listener.settings, coalescing=coalescing))
+            for _ in range(2):
+                await client.send_only({0: batch("v")})
+                await client.answers()
+        assert [header.client_id for header in r.broker.headers] == [
+            *["the producer"] * 2,
+            *["shoal"] * 2,
+            *["the producer"] * 2,
+        ]
 
 
 async def test_each_owner_hears_of_its_own_error_and_of_the_throttling() -> None:
