@@ -26,8 +26,8 @@ _LEAST: Final = HEADER_SIZE + 4
 _ROOM_OF_1, _ROOM_OF_2 = 1 << 7, 1 << 14
 """Most bytes of a compact length of 1 or 2 bytes and the records after it."""
 MOST_MODELS: Final = 4
-"""Of one client, enough for a producer to a few topics; each as large as the client id and the topic, and 100 bytes for
-each partition."""
+"""A client has so many, enough for a producer to a few topics; each is as large as the client id and the topic, and 100
+bytes for each partition."""
 MOST_TARGETS: Final = 64
 """Partitions whose references are kept; beyond it all are made anew."""
 
