@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 from contextlib import ExitStack
@@ -27,6 +28,7 @@ from tests.support.rig import response
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.skipif(not hasattr(os, "splice"), reason="no Linux: nothing is spliced")
 SIZES = st.lists(st.sampled_from((0, 100, 70_000, 140_000, BUFFER_SIZE, 1_000_000, 3_000_000)), min_size=1, max_size=6)
 
 
