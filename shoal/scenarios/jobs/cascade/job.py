@@ -17,11 +17,12 @@ from shoal.scenarios.jobs.cascade.combine import READS
 from shoal.scenarios.jobs.cascade.levels import CascadeSettings
 from shoal.scenarios.jobs.cascade.report import CascadeTables, cascade_report
 from shoal.scenarios.jobs.cascade.rule import Rule
+from shoal.scenarios.jobs.cascade.source import stream_increments
 from shoal.scenarios.jobs.cascade.streaming import CascadeOutput, read_abnormal, read_flows, start
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.output.finish import finish
 from shoal.scenarios.jobs.output.tables import fault_facts, kept, listed
-from shoal.scenarios.jobs.source.reading import read_faults, read_index, stream_index
+from shoal.scenarios.jobs.source.reading import read_faults, read_index
 
 if TYPE_CHECKING:
     import argparse
@@ -44,11 +45,11 @@ def run(task: Task) -> int:
     if not any(True for _ in capture_files(Path(task.source))):
         raise JobError(task.source, "has no index files (*.kxb); the cascade follows them as they grow")
     task.spark.conf.set(_PARTITIONS, task.spark.sparkContext.defaultParallelism)  # 200 would be 200 stores in each turn
-    options = {"maxBytesPerTrigger": str(_TURN_BYTES), **task.options, "columns": ",".join(READS)}
+    options = {"maxBytesPerTrigger": str(_TURN_BYTES), **task.options}
     _same_settings(Path(checkpoint), settings)
     place = CascadeOutput(out=str(task.out), checkpoint=checkpoint, flush_seconds=given.flush)
     rule = Rule(floor=given.floor, times=given.times, peers=given.peers)
-    start(stream_index(task.spark, task.source, options), place, settings, rule).awaitTermination()
+    start(stream_increments(task.spark, task.source, options, settings), place, settings, rule).awaitTermination()
     found = _found(task, settings, recount=given.recount)
     finish(task, cascade_report(found, settings))
     return 0

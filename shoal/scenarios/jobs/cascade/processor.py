@@ -20,13 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
-__all__ = ["FLOW", "INCREMENT", "CascadeProcessor"]
+__all__ = ["FLOW", "CascadeProcessor"]
 
-INCREMENT: Final = "beat int, topic string, client string, window long, captured long, " + ", ".join(
-    f"{name} long" for name in COUNTERS
-)
-"""Input: sums of a topic and client in a window of the first level. `beat`: a bucket's number; then only `captured`
-counts."""
 FLOW: Final = ", ".join(
     [
         "level int, window long, topic string, client string",
