@@ -1,7 +1,8 @@
 """Index files as a stream of increments: a task sums its part of a file where it is read, so that neither Java nor the
 shuffle sees a batch.
 
-Rejected: a stream of rows, then `mapInArrow`: each row is copied from Python into Java and back (six times the CPU).
+Rejected: a stream of rows, then `mapInArrow`: each row is copied from Python into Java and back (78 s of CPU for ten
+million rows instead of 45 to 50).
 """
 
 from __future__ import annotations
