@@ -1,7 +1,7 @@
 """Counters of records, bytes and batches by client and topic, in windows of 1 m, 10 m, 1 h and 1 d, updated as captures
 grow.
 
-    rows -> increments (combine.py) -> by bucket: the cascade (levels.py) -> flows -> OUT/flows/batch_id=N
+    rows -> increments (source.py) -> by bucket: the cascade (levels.py) -> flows -> OUT/flows/batch_id=N
                                                                          the flows of one turn -> abnormal clients
 
 A row of the flows has both: a counter's value with its version (`changelog`), and the increase since the previous
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from shoal.scenarios.jobs.cascade.cells import COUNTERS
-from shoal.scenarios.jobs.cascade.combine import AHEAD_SECONDS, combining
-from shoal.scenarios.jobs.cascade.processor import FLOW, INCREMENT, CascadeProcessor
+from shoal.scenarios.jobs.cascade.combine import AHEAD_SECONDS
+from shoal.scenarios.jobs.cascade.processor import FLOW, CascadeProcessor
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -35,10 +35,8 @@ def counted(rows: DataFrame) -> DataFrame:
     return rows.where(produced & ~F.col("control"))
 
 
-def flows(rows: DataFrame, settings: CascadeSettings) -> DataFrame:
-    """Works on a stream, and on a table (as one turn). Columns: `processor.py` FLOW."""
-    wanted = counted(rows).select("topic", "client", "records", "batch_bytes", "time_ns", "max_timestamp")
-    increments = wanted.mapInArrow(combining(settings.levels[0], settings.buckets), INCREMENT)
+def flows(increments: DataFrame, settings: CascadeSettings) -> DataFrame:
+    """`increments`: of `source.py`. Columns: `processor.py` FLOW."""
     bucket = F.coalesce("beat", F.expr(f"pmod(hash(topic, client), {settings.buckets})")).alias("bucket")
     return (
         increments.select(bucket, "*")

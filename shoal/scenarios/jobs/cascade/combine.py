@@ -1,4 +1,4 @@
-"""Batches -> increments, before the shuffle: a few rows per topic, client and minute instead of ten thousand batches.
+"""Batches -> increments, where they are read: a few rows per topic, client and minute instead of ten thousand batches.
 
 Each task also sends a beat to each bucket: all of them need the progress of the capture clock.
 """
@@ -15,11 +15,15 @@ from shoal.scenarios.jobs.cascade.cells import COUNTERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["AHEAD_SECONDS", "READS", "combine", "combining"]
+__all__ = ["AHEAD_SECONDS", "INCREMENT", "READS", "combine", "combining"]
 
 READS: Final = ["topic", "client", "records", "batch_bytes", "time_ns", "max_timestamp", "direction", "control"]
 AHEAD_SECONDS: Final = 3600
 """A batch this much newer than its capture, or without a time, counts at its capture time."""
+INCREMENT: Final = "beat int, topic string, client string, window long, captured long, " + ", ".join(
+    f"{name} long" for name in COUNTERS
+)
+"""Sums of a topic and client in a window of the first level. `beat`: a bucket's number; then only `captured` counts."""
 _TOGETHER: Final = 500_000
 _SCHEMA: Final = pa.schema(
     [
@@ -34,7 +38,7 @@ _SCHEMA: Final = pa.schema(
 
 
 def combining(seconds: int, buckets: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For `mapInArrow`."""
+    """For one task."""
 
     def combined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         newest = None

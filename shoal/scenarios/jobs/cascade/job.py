@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
@@ -17,11 +17,13 @@ from shoal.scenarios.jobs.cascade.combine import READS
 from shoal.scenarios.jobs.cascade.levels import CascadeSettings
 from shoal.scenarios.jobs.cascade.report import CascadeTables, cascade_report
 from shoal.scenarios.jobs.cascade.rule import Rule
+from shoal.scenarios.jobs.cascade.source import stream_increments
 from shoal.scenarios.jobs.cascade.streaming import CascadeOutput, read_abnormal, read_flows, start
+from shoal.scenarios.jobs.cascade.totals import counters_by_level, records_by_client, sums_by_level
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.output.finish import finish
 from shoal.scenarios.jobs.output.tables import fault_facts, kept, listed
-from shoal.scenarios.jobs.source.reading import read_faults, read_index, stream_index
+from shoal.scenarios.jobs.source.reading import read_faults, read_index
 
 if TYPE_CHECKING:
     import argparse
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-_TURN_BYTES = 256 * 1024 * 1024
-"""Bytes of captures in one turn, 1.5 M rows: it limits the memory of a turn's workers."""
+_TURN_BYTES = 1024 * 1024 * 1024
+"""Bytes of captures in one turn, 6 M rows: it limits the counters in memory. A turn costs seconds, however small."""
 _PARTITIONS = "spark.sql.shuffle.partitions"
 
 
@@ -44,11 +46,11 @@ def run(task: Task) -> int:
     if not any(True for _ in capture_files(Path(task.source))):
         raise JobError(task.source, "has no index files (*.kxb); the cascade follows them as they grow")
     task.spark.conf.set(_PARTITIONS, task.spark.sparkContext.defaultParallelism)  # 200 would be 200 stores in each turn
-    options = {"maxBytesPerTrigger": str(_TURN_BYTES), **task.options, "columns": ",".join(READS)}
+    options = {"maxBytesPerTrigger": str(_TURN_BYTES), **task.options}
     _same_settings(Path(checkpoint), settings)
     place = CascadeOutput(out=str(task.out), checkpoint=checkpoint, flush_seconds=given.flush)
     rule = Rule(floor=given.floor, times=given.times, peers=given.peers)
-    start(stream_index(task.spark, task.source, options), place, settings, rule).awaitTermination()
+    start(stream_increments(task.spark, task.source, options, settings), place, settings, rule).awaitTermination()
     found = _found(task, settings, recount=given.recount)
     finish(task, cascade_report(found, settings))
     return 0
@@ -77,18 +79,11 @@ def _found(task: Task, settings: CascadeSettings, *, recount: bool) -> CascadeTa
     flow = read_flows(task.spark, task.out)
     latest = kept(changelog(flow), task.out, "counters")
     suspects = kept(worst(read_abnormal(task.spark, task.out)), task.out, "suspects")
-    by_level = flow.groupBy("level").agg(
-        F.count("*").alias("told"),
-        F.count_if("late").alias("late"),
-        F.count_if("orphan").alias("orphans"),
-        F.sum("records_diff").alias("records"),
-        F.sum("restamped_diff").alias("restamped"),
-    )
     return CascadeTables(
-        levels=listed(by_level, "level").rows,
-        counters={row["level"]: row["count"] for row in latest.groupBy("level").count().collect()},
+        levels=sums_by_level(task.out),
+        counters=counters_by_level(task.out),
         suspects=listed(suspects, F.desc("growth")),
-        timeline=_timeline(latest, settings.levels[0]),
+        timeline=records_by_client(task.out, settings.levels[0]),
         wrong=_wrong(task, settings, flow, latest) if recount else None,
         faults=fault_facts(read_faults(task.spark, task.source)),
     )
@@ -101,9 +96,3 @@ def _wrong(task: Task, settings: CascadeSettings, flow: DataFrame, latest: DataF
     wrong = {"diffs": mismatches(diffs(flow), wanted), "changelog": mismatches(latest, wanted)}
     wanted.unpersist()
     return wrong
-
-
-def _timeline(latest: DataFrame, level: int) -> list[dict[str, Any]]:
-    summed = latest.where(F.col("level") == level).groupBy("window", "client").agg(F.sum("records").alias("records"))
-    rows: list[dict[str, Any]] = summed.orderBy("window").limit(100_000).toArrow().to_pylist()
-    return rows

@@ -20,13 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
-__all__ = ["FLOW", "INCREMENT", "CascadeProcessor"]
+__all__ = ["FLOW", "CascadeProcessor"]
 
-INCREMENT: Final = "beat int, topic string, client string, window long, captured long, " + ", ".join(
-    f"{name} long" for name in COUNTERS
-)
-"""Input: sums of a topic and client in a window of the first level. `beat`: a bucket's number; then only `captured`
-counts."""
 FLOW: Final = ", ".join(
     [
         "level int, window long, topic string, client string",
@@ -47,7 +42,8 @@ class _SparkStore:
 
     def __init__(self, meta: Any, chunks: Any) -> None:
         self._meta, self._values = meta, chunks
-        known = msgspec.msgpack.decode(meta.get()[0], type=_Meta) if meta.exists() else _Meta(None, [])
+        stored = meta.get()
+        known = _Meta(None, []) if stored is None else msgspec.msgpack.decode(stored[0], type=_Meta)
         self.clock = known.clock
         self.chunks = {(level, number): waits for level, number, waits in known.chunks}
 
@@ -83,23 +79,14 @@ class CascadeProcessor(StatefulProcessor):
         bucket = Bucket(self._settings, store, int(key[0]))
         flows = list(bucket.turn(increments, int(frame["captured"].max())))
         store.save()
-        yield _frame(flows)
+        if flows:
+            yield pd.DataFrame(map(_row, flows), columns=_NAMES)
 
     def close(self) -> None:
         pass
-
-
-def _frame(flows: list[CascadeRow]) -> pd.DataFrame:
-    rows = [_row(flow) for flow in flows]
-    frame = pd.DataFrame(rows, columns=_NAMES)
-    return frame if rows else frame.astype(_EMPTY)
 
 
 def _row(flow: CascadeRow) -> tuple[Any, ...]:
     sums = [number for pair in zip(flow.total, flow.diff, strict=True) for number in pair]
     marks = flow.version, flow.final, flow.late, flow.orphan, flow.past, flow.past_windows
     return flow.level, *flow.key, *sums, *marks
-
-
-_TYPES = {"long": "int64", "int": "int32", "boolean": "bool", "double": "float64", "string": "object"}
-_EMPTY = {piece.split()[0]: _TYPES[piece.split()[1]] for piece in FLOW.split(", ")}

@@ -36,8 +36,10 @@ class CascadeOutput:
     flush_seconds: float | None = None
 
 
-def start(rows: DataFrame, place: CascadeOutput, settings: CascadeSettings, rule: Rule | None = None) -> StreamingQuery:
-    """`rows`: a stream of captured rows."""
+def start(
+    increments: DataFrame, place: CascadeOutput, settings: CascadeSettings, rule: Rule | None = None
+) -> StreamingQuery:
+    """`increments`: a stream of `source.py`, with the same settings."""
     chosen = rule or Rule()
 
     def turn(flow: DataFrame, number: int) -> None:
@@ -50,7 +52,7 @@ def start(rows: DataFrame, place: CascadeOutput, settings: CascadeSettings, rule
     trigger: dict[str, Any] = {"availableNow": True}
     if place.flush_seconds is not None:
         trigger = {"processingTime": f"{place.flush_seconds} seconds"}
-    writer = flows(rows, settings).writeStream.outputMode("update").option("checkpointLocation", place.checkpoint)
+    writer = flows(increments, settings).writeStream.outputMode("update").option("checkpointLocation", place.checkpoint)
     return writer.trigger(**trigger).foreachBatch(turn).queryName("cascade").start()
 
 

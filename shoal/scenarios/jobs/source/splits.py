@@ -38,10 +38,11 @@ class IndexSplit(InputPartition):
 def read_split(split: IndexSplit, options: Options) -> Iterator[pa.RecordBatch]:
     reader = IndexReader(path=Path(split.path), start=split.start, end=split.end)
     found = Faults(split)
-    for result in record_batches(reader, options.columns, options.selection):
-        if not isinstance(result, pa.RecordBatch):
+    results = reader if options.faults else record_batches(reader, options.columns, options.selection)
+    for result in results:
+        if isinstance(result, (Damaged, Torn)):
             found.add(reader.proxy, result)
-        elif not options.faults:
+        elif isinstance(result, pa.RecordBatch):
             yield result
     if options.faults:
         found.add_dropped(reader)

@@ -57,9 +57,9 @@ class IndexReaderStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = {path.name: int(start[path.name]) for path in files if path.name in start}
         for path in files:
             first = latest.get(path.name, 0)
-            end = self._end(path, first)
+            end = self._end(path, first) if left is None or left > 0 else first
             if left is not None:
-                end = next((until for _, until in splits(path, first, end, max(left, 1))), first) if left > 0 else first
+                end = next((until for _, until in splits(path, first, end, max(left, 1))), first)
                 left -= end - first
             if end > first:
                 latest[path.name] = end

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from shoal.scenarios.jobs.cascade import streaming
 from shoal.scenarios.jobs.cascade.abnormal import abnormal
-from shoal.scenarios.jobs.cascade.combine import READS
 from shoal.scenarios.jobs.cascade.levels import CascadeSettings
+from shoal.scenarios.jobs.cascade.source import stream_increments
 from shoal.scenarios.jobs.session import session
-from shoal.scenarios.jobs.source.reading import stream_index
 from tests.scenarios.jobs.conftest import QUICK
 
 
@@ -27,9 +26,10 @@ def main(captures: str, out: str, checkpoint: str) -> None:
         return judge(*arguments)
 
     streaming.abnormal = deadly  # type: ignore[attr-defined]
-    options = {"columns": ",".join(READS), "maxBytesPerTrigger": "200000"}
     place = streaming.CascadeOutput(out=out, checkpoint=checkpoint)
-    streaming.start(stream_index(spark, captures, options), place, CascadeSettings(buckets=4)).awaitTermination()
+    settings = CascadeSettings(buckets=4)
+    increments = stream_increments(spark, captures, {"maxBytesPerTrigger": "200000"}, settings)
+    streaming.start(increments, place, settings).awaitTermination()
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ from shoal.scenarios.jobs.cascade.analysis import changelog, counts, diffs, mism
 from shoal.scenarios.jobs.cascade.combine import READS
 from shoal.scenarios.jobs.cascade.levels import CascadeSettings
 from shoal.scenarios.jobs.cascade.rule import Rule
+from shoal.scenarios.jobs.cascade.source import stream_increments
 from shoal.scenarios.jobs.cascade.streaming import CascadeOutput, read_abnormal, read_flows, start
-from shoal.scenarios.jobs.source.reading import read_index, stream_index
+from shoal.scenarios.jobs.source.reading import read_index
 from tests.scenarios.jobs.captures import write_index
 from tests.support.captures.synthetic import Array, Chunk, Client, Traffic, chunks
 
@@ -33,8 +34,8 @@ class Run:
         self.place = CascadeOutput(out=str(directory / "out"), checkpoint=str(directory / "checkpoint"))
 
     def once(self, settings: CascadeSettings = CHOSEN, **options: str) -> None:
-        rows = stream_index(self.spark, str(self.captures), {**OPTIONS, **options})
-        query = start(rows, self.place, settings)
+        increments = stream_increments(self.spark, str(self.captures), options, settings)
+        query = start(increments, self.place, settings)
         query.awaitTermination()
         assert query.exception() is None
 
@@ -77,7 +78,7 @@ def test_a_query_that_goes_on_tells_at_each_flush_what_has_changed(run: Run) -> 
     one, two = _parts(2000, 2)
     write_index(run.captures, one)
     place = replace(run.place, flush_seconds=0.5)
-    query = start(stream_index(run.spark, str(run.captures), OPTIONS), place, CHOSEN)
+    query = start(stream_increments(run.spark, str(run.captures), {}, CHOSEN), place, CHOSEN)
     try:
         query.processAllAvailable()
         first = run.flows.count()
