@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-_TURN_BYTES = 1024 * 1024 * 1024
-"""Bytes of captures in one turn, 6 M rows: it limits the counters in memory. A turn costs seconds, however small."""
+_TURN_BYTES = 512 * 1024 * 1024
+"""Bytes of captures in one turn, 3 M rows: it limits the counters in memory. A turn costs seconds, however small."""
 _PARTITIONS = "spark.sql.shuffle.partitions"
 
 
