@@ -215,7 +215,9 @@ class Pump(ABC):
         if self.remaining >= _SPLICED and self._pipe is not None and self.unread >= _SPLICED:
             out = self.out
             if isinstance(out, SendSide):  # not in the middle of a sample
-                return self._splice(self._pipe, out)
+                more = self._splice(self._pipe, out)
+                if more is not None:
+                    return more
         start, into = len(self.carry), self._into
         if into is not VIEW:
             self._into = VIEW
@@ -245,12 +247,15 @@ class Pump(ABC):
             return False
         return not self.must_yield
 
-    def _splice(self, pipe: SplicePipe, out: SendSide) -> bool:
-        """A step in the middle of a long frame."""
+    def _splice(self, pipe: SplicePipe, out: SendSide) -> bool | None:
+        """A step in the middle of a long frame. None: splice(2) gets nothing.
+
+        Then reading must be tried: behind an urgent byte of TCP, which is readable, splice(2) never gets anything.
+        """
         try:
             size = pipe.take(self._watch.fd, self.unread)
         except BlockingIOError:
-            return True
+            return None
         except OSError as error:
             raise PeerLost(self.source, error) from error
         if not size:

@@ -8,6 +8,7 @@ before anything awaits. What the other socket does not accept at once is read ou
 from __future__ import annotations
 
 import os
+import socket
 from contextlib import suppress
 from fcntl import fcntl
 from functools import cache
@@ -20,16 +21,25 @@ _FLAGS = 3  # SPLICE_F_MOVE | SPLICE_F_NONBLOCK
 
 
 class SplicePipe:
-    """Non-blocking on both ends. Raises OSError if the kernel cannot make it. `held`: bytes in it."""
+    """Non-blocking on both ends. Raises OSError if the kernel cannot make or use it. `held`: bytes in it."""
 
     def __init__(self) -> None:
         self.held = 0
         self._out, self._in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             fcntl(self._in, _F_SETPIPE_SZ, PIPE_BYTES)
+            self._try()
         except OSError:
             self.close()
             raise
+
+    def _try(self) -> None:
+        """A sandbox may refuse splice(2) (seccomp). Then the first long frame must not be the one to find out."""
+        one, other = socket.socketpair()
+        with one, other:
+            one.send(b"\0")
+            self.take(other.fileno(), 1)
+            self.give(other.fileno())
 
     def take(self, fd: int, size: int) -> int:
         """At most `size` bytes from a socket; 0: it has ended. Raises BlockingIOError, or the socket's OSError."""
@@ -58,7 +68,7 @@ class SplicePipe:
 
 @cache
 def shared_pipe() -> SplicePipe | None:
-    """None: this system has no splice(2), or no pipe of this size for this user (fs.pipe-user-pages-soft)."""
+    """None: this system has or allows no splice(2), or no pipe of this size (fs.pipe-user-pages-soft)."""
     if hasattr(os, "splice"):
         with suppress(OSError):
             return SplicePipe()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import socket
@@ -18,7 +19,7 @@ from shoal.protocol.transform.skim import HIDDEN_TAG, FetchSkimmer
 from shoal.protocol.wire.types import write_tagged_fields
 from shoal.proxy.connection.pending import Edit, PendingAnswer
 from shoal.proxy.connection.response_pump import ResponsePump
-from shoal.proxy.net.splice import PIPE_BYTES, SplicePipe
+from shoal.proxy.net.splice import PIPE_BYTES, SplicePipe, shared_pipe
 from shoal.proxy.net.transport import BUFFER_SIZE, PeerLost, SendSide
 from tests.protocol.transform.test_skim import ENDPOINTS
 from tests.protocol.transform.test_skim import response as fetch_response
@@ -201,3 +202,43 @@ def test_what_a_full_socket_does_not_take_is_handed_back(pipe: Noted) -> None:
             got += client.recv(1 << 20)
         assert got + unsent == sent[: len(got) + len(unsent)]
         assert len(got) == side.sent
+
+
+def test_urgent_data_in_a_long_frame_stops_nothing(pipe: Noted) -> None:
+    """TCP's urgent byte is not in the stream. recv(2) passes over it, splice(2) never does."""
+    frame = response(0, random.Random(2).randbytes(4_000_000))
+
+    async def send(broker: socket.socket) -> None:
+        sock = trio.socket.from_stdlib_socket(broker.dup())
+        async with trio.SocketStream(sock) as stream:
+            await stream.send_all(frame[:2_000_000])
+            await sock.send(b"!", socket.MSG_OOB)
+            await stream.send_all(frame[2_000_000:])
+            await stream.send_eof()
+
+    async def main() -> bytes:
+        got = bytearray()
+        with trio.fail_after(20), ExitStack() as stack:
+            pump, link, broker, client = pump_of(pipe, stack)
+            link.in_flight.append(0)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(lambda: read(client, got, pause=False))
+                nursery.start_soon(send, broker)
+                await pump.run()
+                assert isinstance(pump.out, SendSide)
+                pump.out.transport.shutdown(socket.SHUT_WR)
+        return bytes(got)
+
+    assert trio.run(main) == frame
+
+
+def test_no_pipe_where_splice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a seccomp filter."""
+
+    def refuse(*_: Any, **__: Any) -> int:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "splice", refuse)
+    before = set(os.listdir("/proc/self/fd"))
+    assert shared_pipe.__wrapped__() is None
+    assert set(os.listdir("/proc/self/fd")) == before
