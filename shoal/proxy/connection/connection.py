@@ -281,10 +281,10 @@ class Connection:
     async def _run_responses(self) -> None:
         try:
             await self._run(self.responses, CloseCause.UPSTREAM_CLOSED, CloseCause.UPSTREAM_PROTOCOL)
+            self.requests.no_more_answers()  # before a handler's exchange gets the last ones: it must post no more
         finally:
             self._report(Event.ANSWERS_ENDED)
             self.responses.fail_asked()
-        self.requests.no_more_answers()
         if self.handling:
             self._end_within(self.limits.linger_seconds)
         else:

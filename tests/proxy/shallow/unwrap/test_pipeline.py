@@ -13,11 +13,12 @@ import trio
 
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.records.recordset import split
+from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.envelope import decode_key, encode_key
 from shoal.protocol.wire.crc import crc32c
 from shoal.proxy.config.settings import Limits
 from shoal.proxy.statistics import CloseCause
-from tests.support.rig import until
+from tests.support.rig import BrokerSide, api_key, response, until
 from tests.support.shallow.batches import (
     BATCHES,
     LATER,
@@ -28,7 +29,7 @@ from tests.support.shallow.batches import (
     outer,
     records,
 )
-from tests.support.shallow.brokers import ORDERS, Script
+from tests.support.shallow.brokers import ORDERS, Script, TargetBroker
 from tests.support.shallow.partition import Partition, stamp_of
 from tests.support.shallow.proofs import Vouched, vouch
 from tests.support.shallow.rig import ShallowRig, shallow_rig
@@ -314,3 +315,27 @@ async def test_a_client_that_leaves_does_not_end_its_exchange() -> None:
         assert await second.answers() == {0: (NONE, 23)}
         assert r.target.log() == records(*MANY)
         assert await r.closed() in ({CloseCause.CLIENT_CLOSED: 1}, {CloseCause.CLIENT_LOST: 1})
+
+
+async def test_nothing_is_sent_to_a_broker_whose_answers_have_ended() -> None:
+    """After an answer it sends one to no request. A batch sent then would be appended, and again by the retry."""
+
+    class Confused(TargetBroker):
+        async def answer(self, side: BrokerSide, frame: bytes) -> None:
+            send = side.send
+            if api_key(frame) == ApiKey.PRODUCE and len(self.requests) == 1:
+                side.send = lambda answer: send(answer + response(-1))  # type: ignore[method-assign]
+            await super().answer(side, frame)
+            side.send = send  # type: ignore[method-assign]
+
+    async with shallow_rig(target=Confused()) as r:
+        client = await r.producer()  # without stamps: one request in flight
+        await client.produce(outer(*MANY))
+        assert await client.at_end()
+        assert await r.closed() == {CloseCause.UPSTREAM_PROTOCOL: 1}
+        await until(lambda: r.brokers[1].ended == 1)
+        assert r.target.log() == records(*MANY[:2])
+        again = await r.producer()
+        await again.produce(outer(*MANY))
+        assert await again.answers() == {0: (NONE, 23)}
+        assert r.target.log() == records(*MANY)
