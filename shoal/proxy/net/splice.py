@@ -73,3 +73,6 @@ def shared_pipe() -> SplicePipe | None:
         with suppress(OSError):
             return SplicePipe()
     return None
+
+
+os.register_at_fork(after_in_child=shared_pipe.cache_clear)  # else the child has the parent's pipe

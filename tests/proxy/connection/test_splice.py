@@ -6,6 +6,8 @@ import errno
 import os
 import random
 import socket
+import subprocess
+import sys
 from contextlib import ExitStack
 from struct import pack
 from typing import TYPE_CHECKING, Any
@@ -242,3 +244,13 @@ def test_no_pipe_where_splice_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     before = set(os.listdir("/proc/self/fd"))
     assert shared_pipe.__wrapped__() is None
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_forked_process_has_its_own_pipe() -> None:
+    """Else bytes of its clients and of the parent's would mix."""
+    code = (
+        "import os; from shoal.proxy.net.splice import shared_pipe; ours = shared_pipe(); child = os.fork();"
+        "is_ours = ours is shared_pipe(); child or os._exit(is_ours);"
+        "status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]); assert is_ours and not status"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
