@@ -146,7 +146,7 @@ def test_requests_are_told_where_they_were_counted() -> None:
 def test_the_small_demo_has_the_runs_that_were_promised() -> None:
     assert {"mm2", "shoal_single", "shoal_multi"} <= SMALL.runs.keys()
     assert SMALL.counts_requests
-    assert [name for name, run in SMALL.runs.items() if run.agent] == ["shoal_multi"]
+    assert [name for name, run in SMALL.runs.items() if run.agent] == ["shoal_multi", "shoal_multi_tuned"]
 
 
 def test_with_tls_brokers_mirror_and_shoal_have_no_listener_without(tmp_path: Path) -> None:

@@ -137,7 +137,8 @@ LARGE = Comparison(
     ratios=(Ratio("A/C", ALONE, "shoal"), Ratio("B/D", "mm2_tuned", "shoal_tuned"), Ratio("A/D", ALONE, "shoal_tuned")),
 )
 
-_STOCK = ("--plain-compression", "lz4", "--multi-batch", "never")
+_LZ4 = ("--plain-compression", "lz4")
+_STOCK = (*_LZ4, "--multi-batch", "never")
 # MM2 sends uncompressed batches to Shoal when it re-batches: with the default size they would compress to small ones.
 _LARGER_BATCHES = {"B.producer.batch.size": "131072"}
 SMALL = Comparison(
@@ -159,14 +160,12 @@ SMALL = Comparison(
         "shoal_single": RunPlan(
             title="through Shoal, one by one", column="one by one", shoal=(*_STOCK, "--min-batch-bytes", "0")
         ),
-        "shoal_multi": RunPlan(
-            title="through Shoal, many at once",
-            column="many at once",
-            shoal=("--plain-compression", "lz4"),
-            agent=True,
+        "shoal_multi": RunPlan(title="through Shoal, many at once", column="many at once", shoal=_LZ4, agent=True),
+        "shoal_multi_tuned": RunPlan(
+            title="the JVM options that it prints", column="tuned", shoal=_LZ4, java=BEHIND_SHOAL, agent=True
         ),
     },
-    ratios=(Ratio("times less", ALONE, "shoal_multi"),),
+    ratios=(Ratio("times less", ALONE, "shoal_multi"), Ratio("tuned", ALONE, "shoal_multi_tuned")),
     counts_requests=True,
 )
 
