@@ -27,6 +27,7 @@ __all__ = ["Joinable", "LaneKey", "PartitionBatch", "WhyAlone", "joinable_batch"
 OLDEST: Final = 3
 _ZSTD_FROM: Final = 7  # KIP-110
 _ACKS: Final = frozenset({-1, 0, 1})
+_LONGEST_TOPIC: Final = 249  # Topic.MAX_NAME_LENGTH. Names are kept; a client could choose longer ones
 
 
 class WhyAlone(StrEnum):
@@ -112,6 +113,8 @@ def read_joinable(frame: Buffer, header: RequestHeader) -> Joinable | WhyAlone:
         return WhyAlone.UNUSUAL
     parts = []
     for row in rows:
+        if len(row.topic) > _LONGEST_TOPIC:
+            return WhyAlone.UNUSUAL
         batch = joinable_batch(frame, row.records, row.records_end, version)
         if isinstance(batch, WhyAlone):
             return batch

@@ -259,6 +259,13 @@ def test_an_answer_must_tell_of_what_was_sent() -> None:
             read_joined_answer(answer(9, said), key, sets)
 
 
+@pytest.mark.parametrize("size", [249, 250, 30_000])
+def test_a_topic_that_cannot_exist_is_kept_nowhere(size: int) -> None:
+    """Names of topics are kept for 100,000 producers, and in answers' parts."""
+    found = read(frame(9, {("t" * size, 0): TWO}))
+    assert found is WhyAlone.UNUSUAL if size > 249 else isinstance(found, Joinable)
+
+
 # -- a request like the one before -------------------------------------------------------------------------------------
 
 SHAPES = st.tuples(
