@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from shoal.protocol.messages.api_versions import intersect, unsupported
 from shoal.protocol.messages.produce import peek_acks
-from shoal.protocol.messages.produce_shortcuts import names_no_broker, usual_acks
+from shoal.protocol.messages.produce_shortcuts import names_no_broker, usual_acks, usual_head
 from shoal.protocol.sasl.answers import accepted_token
 from shoal.protocol.sasl.client import TOKEN_ROUNDS
 from shoal.protocol.schema.api import API, ApiKey
@@ -115,6 +115,10 @@ def _decide_produce(connection: Connection, first: memoryview) -> Answer[Connect
     return _PRODUCED if version >= ADDRESS_RESPONSES[ApiKey.PRODUCE] else None
 
 
+def _produce_head(first: memoryview) -> int:
+    return usual_head(first, _version(first))
+
+
 def _decide_versions(connection: Connection, first: memoryview) -> Answer[Connection] | Decision | None:
     newest = API[ApiKey.API_VERSIONS].newest
     assert newest is not None
@@ -167,7 +171,7 @@ def _authenticate_answered(connection: Connection, entry: PendingAnswer, frame: 
 
 
 PLAIN_ROUTES: RouteTable[Connection] = {
-    ApiKey.PRODUCE: Route(decide=_decide_produce),
+    ApiKey.PRODUCE: Route(decide=_decide_produce, head=_produce_head),
     ApiKey.FETCH: Route(since=ADDRESS_RESPONSES[ApiKey.FETCH], answer=FETCH_ADDRESSES),
     ApiKey.METADATA: Route(answer=Edit(_metadata)),
     ApiKey.FIND_COORDINATOR: Route(answer=ADDRESSES),

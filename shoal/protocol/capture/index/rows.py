@@ -17,9 +17,9 @@ from shoal.protocol.capture.index.columns import (
     Kind,
 )
 from shoal.protocol.capture.index.pending import BatchSource, FetchOutcome, Request, Treatment
-from shoal.protocol.capture.index.produce_template import PartitionTemplate
 from shoal.protocol.capture.index.record_sets import PartitionRows, SingleBatch, as_rows
 from shoal.protocol.capture.index.sink import Sink
+from shoal.protocol.capture.index.template import RowTemplate
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.compression import Codec, stated_size
 from shoal.protocol.wire.types import Topic
@@ -94,16 +94,14 @@ class RowMaker:
         self._elsewhere = _NO_SOURCE.pack(0, 0, -1, place.node)
         self.software = ""
 
-    def name(self, partition: PartitionTemplate) -> None:
+    def name(self, template: RowTemplate) -> None:
         """Pack the common part again: the sink's `epoch` has changed, or a topic's name was unknown."""
-        produce, place, number, sink = partition.produce, self._place, self._number, self._sink
-        names = (str(produce.client, "utf-8", "replace"), self.software, place.listener, place.cluster)
-        topic = sink.topic(place.cluster, produce.topic) if produce.topic else 0
-        partition.connection = place.connection
-        partition.names = (
-            _NAMES.pack(*map(number, names), topic) + self._elsewhere + _PARTITION.pack(partition.index, 0)
-        )
-        partition.epoch = sink.epoch if sink.knows(place.cluster, produce.topic) else -1
+        place, number, sink = self._place, self._number, self._sink
+        names = (str(template.client, "utf-8", "replace"), self.software, place.listener, place.cluster)
+        topic = sink.topic(place.cluster, template.topic) if template.topic else 0
+        template.connection = place.connection
+        template.names = _NAMES.pack(*map(number, names), topic) + self._elsewhere + _PARTITION.pack(template.index, 0)
+        template.epoch = sink.epoch if sink.knows(place.cluster, template.topic) else -1
 
     def request(self, request: Request, answered: Answered, direction: Direction, error: int) -> None:
         """The row of a request without records."""

@@ -1,0 +1,52 @@
+"""What repeated requests share: the values of a request that waits for its answer, and the packing of its row.
+
+After the walkers have read a request, a template of it is kept: the bytes in which the next requests are probably equal
+(`produce_template`, `request_template`). A frame that has these bytes is read in one step, and so is its answer. Every
+byte that a row depends on is compared, and any other frame is left to the walkers: the rows are the same.
+
+This is fast (`bench/overhead/index.py`) because of one `unpack` per frame and one `pack` per row, with constants in one
+piece; plain tuples instead of objects; and lengths that are compared with the expected value instead of decoded.
+"""
+
+from struct import Struct
+from typing import Final
+
+from shoal.protocol.capture.index.columns import CONTEXT, ROW_SIZE
+from shoal.protocol.capture.index.pending import Request, RequestAnnotation
+from shoal.protocol.wire.types import Topic
+
+__all__ = ["ALWAYS", "API", "NOT_LOOKED", "NO_SOURCE", "Frame", "RowTemplate", "Sent", "pack_row"]
+
+Frame = bytes | bytearray | memoryview
+
+Sent = tuple["RowTemplate", int, int, int, int, int, bytes, RequestAnnotation]
+"""A request that waits for its answer: template, correlation id, time (ns), number, frame size, uncompressed size of
+the records, batch header, annotation. Not a NamedTuple: creating one takes three times as long."""
+
+_LAYOUT: Final = Struct("<qqII44si16sq16sib61s")
+pack_row: Final = _LAYOUT.pack
+"""CONTEXT, BATCH and the header; constant fields are one piece."""
+API: Final = Struct("<hhh")  # key, version, acks
+ALWAYS: Final = Struct("<i6sh4s")  # size of the answer; API; error; kind, direction, handling, spare
+NO_SOURCE: Final = Struct("<qq").pack(-1, -1)
+NOT_LOOKED: Final = -1  # keys not inspected
+assert _LAYOUT.size == ROW_SIZE
+assert Struct("<qqII44si16s").size == CONTEXT.size
+
+
+class RowTemplate:
+    """`RowMaker.name` sets `names` and `connection`, valid in the sink's `epoch`. `batches`: of each request."""
+
+    __slots__ = ("batches", "client", "connection", "epoch", "index", "names", "topic")
+
+    def __init__(self, client: bytes, topic: Topic, index: int, batches: int) -> None:
+        self.client, self.topic, self.index, self.batches = client, topic, index, batches
+        self.epoch, self.connection, self.names = -1, 0, b""
+
+    def row(self, sent: Sent, frame: Frame, now_ns: int) -> bytes | None:
+        """None: `frame` is not the answer to this request, or an unusual one."""
+        raise NotImplementedError
+
+    def as_request(self, sent: Sent) -> Request:
+        """The request as an object, for the walkers of its answer."""
+        raise NotImplementedError
