@@ -94,8 +94,8 @@ class Owner(Protocol):
 
 
 C = TypeVar("C", bound=Owner)
-_Repeated = tuple[int, int, bytes, "Answer[Any] | Decision | Wait | None"]
-"""The last request of an API and version: its least size and `Route.head`, its bytes after the prefix, the decision."""
+_Repeated = tuple[int, bytes, "Answer[Any] | Decision | Wait | None"]
+"""The last request of an API and version: `Route.head`, its bytes after the prefix, the decision."""
 
 
 class RequestPump(Pump, Generic[C]):
@@ -249,8 +249,13 @@ class RequestPump(Pump, Generic[C]):
             decision = None
             if route is not None:
                 last = repeated.get(api)
-                if last is not None and size >= last[0] and view[pos + REQUEST_PREFIX : pos + last[1]] == last[2]:
-                    decision = last[3]
+                if (
+                    last is not None
+                    and (head_end := pos + last[0]) <= end
+                    and last[0] <= SIZE_BYTES + size
+                    and view[pos + REQUEST_PREFIX : head_end] == last[1]
+                ):
+                    decision = last[2]
                 else:
                     decision = self._decide(api, route, view[pos : min(end, pos + SIZE_BYTES + size)], size)
             if route is None or decision is None:
@@ -315,7 +320,7 @@ class RequestPump(Pump, Generic[C]):
         if route.head is not None and (head := route.head(first)):
             if len(self._repeated) >= _MOST_KNOWN:
                 self._repeated.clear()
-            self._repeated[api] = head - SIZE_BYTES, head, bytes(first[REQUEST_PREFIX:head]), decision
+            self._repeated[api] = head, bytes(first[REQUEST_PREFIX:head]), decision
         return decision
 
     def _held(self, route: Route[C], size: int) -> FrameStop:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from shoal.protocol.messages.api_versions import intersect, unsupported
 from shoal.protocol.messages.produce import peek_acks
-from shoal.protocol.messages.produce_shortcuts import names_no_broker, usual_acks, usual_head
+from shoal.protocol.messages.shortcuts import fetch_names_no_broker, names_no_broker, usual_acks, usual_head
 from shoal.protocol.sasl.answers import accepted_token
 from shoal.protocol.sasl.client import TOKEN_ROUNDS
 from shoal.protocol.schema.api import API, ApiKey
@@ -92,9 +92,14 @@ def _produced(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Bu
     return frame if names_no_broker(frame, entry.api_version) else _addresses(connection, entry, frame)
 
 
+def _fetched(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer | Sequence[Buffer]:
+    is_usual = not connection.guest.is_stranger and fetch_names_no_broker(frame, entry.api_version)
+    return frame if is_usual else _addresses(connection, entry, frame)
+
+
 ADDRESSES = Edit(_addresses)
 _PRODUCED = Edit(_produced)
-FETCH_ADDRESSES = Edit(_addresses, _skimmer)
+FETCH_ADDRESSES = Edit(_fetched, _skimmer)
 _VERSIONS = Edit(_versions)
 
 

@@ -28,6 +28,7 @@ from shoal.protocol.capture.index.template import (
     Frame,
     RowTemplate,
     Sent,
+    Treated,
     pack_row,
 )
 from shoal.protocol.schema.api import ApiKey
@@ -62,6 +63,7 @@ _WHAT: Final = bytes((Kind.BATCH, Direction.PRODUCED, Handling.PASSED, 0))
 class PartitionTemplate(RowTemplate):
     """A partition of a ProduceTemplate."""
 
+    kind_and_direction = Kind.BATCH, Direction.PRODUCED
     __slots__ = ("_always", "_end", "_length", "_start", "_unpack", "produce")
 
     def __init__(self, produce: "ProduceTemplate", index: int, answer: Struct, around: tuple[bytes, bytes]) -> None:
@@ -69,32 +71,27 @@ class PartitionTemplate(RowTemplate):
         self.produce = produce
         self._unpack, self._length = answer.unpack, answer.size
         self._start, self._end = around
-        self._always = ALWAYS.pack(answer.size, produce.api, 0, _WHAT)
+        self._always = ALWAYS.pack(answer.size, produce.api, 0)
 
-    def base_offset(self, sent: Sent, frame: Frame) -> int | None:
-        """None: not the answer to this request, or an unusual one (`answers.read_whole`)."""
+    def row(self, sent: Sent, frame: Frame, now_ns: int, treated: Treated | None) -> bytes | None:
         if len(frame) != self._length:
             return None
         size, answered, start, base_offset, end = self._unpack(frame)
-        if answered != sent[1] or start != self._start or end != self._end or size + 4 != self._length:
+        _, correlation_id, sent_ns, number, request_size, raw, header, _ = sent
+        if answered != correlation_id or start != self._start or end != self._end or size + 4 != self._length:
             return None
-        return base_offset  # type: ignore[no-any-return]
-
-    def row(self, sent: Sent, frame: Frame, now_ns: int) -> bytes | None:
-        base_offset = self.base_offset(sent, frame)
-        if base_offset is None:
-            return None
-        _, _, sent_ns, number, request_size, raw, header, _ = sent
+        names, what, source = treated or (self.names, _WHAT, NO_SOURCE)
         return pack_row(
             sent_ns,
             now_ns - sent_ns if now_ns > sent_ns else 0,
             self.connection,
             number,
-            self.names,
+            names,
             request_size,
             self._always,
+            what,
             base_offset,
-            NO_SOURCE,
+            source,
             raw,
             NOT_LOOKED,
             header,

@@ -20,6 +20,7 @@ from shoal.protocol.capture.index.template import (
     Frame,
     RowTemplate,
     Sent,
+    Treated,
     pack_row,
 )
 from shoal.protocol.schema.api import ApiKey
@@ -36,6 +37,7 @@ _NO_HEADER: Final = bytes(HEADER_SIZE)
 
 
 class RequestTemplate(RowTemplate):
+    kind_and_direction = Kind.REQUEST, Direction.OTHER
     __slots__ = ("_api", "_client", "_is_fetch", "_key", "_row_api", "_size", "_unpack", "_version")
 
     def __init__(self, frame: Frame, request: Request) -> None:
@@ -56,7 +58,7 @@ class RequestTemplate(RowTemplate):
             return None
         return self, correlation_id, now_ns, number, size, NOT_LOOKED, _NO_HEADER, NO_NOTE
 
-    def row(self, sent: Sent, frame: Frame, now_ns: int) -> bytes | None:
+    def row(self, sent: Sent, frame: Frame, now_ns: int, treated: Treated | None) -> bytes | None:
         if len(frame) < RESPONSE_PREFIX or self._is_fetch:
             return None
         _, correlation_id, sent_ns, number, request_size, raw, header, _ = sent
@@ -64,16 +66,18 @@ class RequestTemplate(RowTemplate):
         size = length + SIZE_BYTES
         if answered != correlation_id or size != len(frame):
             return None
+        names, what, source = treated or (self.names, _WHAT, NO_SOURCE)
         return pack_row(
             sent_ns,
             now_ns - sent_ns if now_ns > sent_ns else 0,
             self.connection,
             number,
-            self.names,
+            names,
             request_size,
-            ALWAYS.pack(size, self._row_api, _UNKNOWN_ERROR, _WHAT),
+            ALWAYS.pack(size, self._row_api, _UNKNOWN_ERROR),
+            what,
             -1,
-            NO_SOURCE,
+            source,
             raw,
             NOT_LOOKED,
             header,

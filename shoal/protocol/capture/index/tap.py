@@ -25,7 +25,7 @@ from typing import Final
 from shoal.protocol.capture.index.answers import AnswerWalker, Said, read_produced, read_whole
 from shoal.protocol.capture.index.columns import Direction, Handling
 from shoal.protocol.capture.index.pending import NO_NOTE, FetchOutcome, Request, RequestAnnotation, Treatment
-from shoal.protocol.capture.index.produce_template import RECORDS_READ, PartitionTemplate
+from shoal.protocol.capture.index.produce_template import RECORDS_READ
 from shoal.protocol.capture.index.record_sets import PartitionRows, as_rows
 from shoal.protocol.capture.index.requests import RequestWalker, Template
 from shoal.protocol.capture.index.rows import NO_ANSWER, UNKNOWN_ERROR, Answered, ConnectionInfo, RowMaker
@@ -42,6 +42,7 @@ __all__ = ["MAX_WAITING", "Tap"]
 MAX_WAITING: Final = 100_000
 """Batches of one connection; a row takes about 200 bytes."""
 _MAX_NOTES: Final = 10_000
+_MOST_JOINED: Final = 1024 * 1024  # bytes; max.request.size of a Java producer
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 _NO_VERDICT: Final = FetchOutcome()
 
@@ -93,15 +94,20 @@ class Tap:
         """The same for several buffers, sent by one call."""
         at = 0
         while at < len(buffers):
-            past = self._past_frame(buffers, at) if self.templates else at
-            if past == at or not self._sent_in_pieces(buffers[at:past], now_ns):
-                past = at + 1
+            past = self._past_frame(buffers, at) if self._requests.is_between else at
+            if past == at:
                 self.sent(buffers[at], now_ns)
+                at += 1
+                continue
+            if not self._sent_in_pieces(buffers[at:past], now_ns):
+                self.sent(b"".join(buffers[at:past]), now_ns)
             at = past
 
     def _past_frame(self, buffers: Sequence[memoryview], at: int) -> int:
-        """The end of the buffers of a frame that begins with one, and ends with another; `at`: none."""
+        """The end of the buffers of a frame that begins with one, and ends with another; `at`: none, or a long one."""
         left = size_of(buffers[at]) if len(buffers[at]) >= SIZE_BYTES else 0
+        if left > _MOST_JOINED:
+            return at
         for past in range(at, len(buffers)):
             left -= len(buffers[past])
             if left <= 0:
@@ -141,7 +147,8 @@ class Tap:
             template = first[0]
             if template.epoch != self._sink.epoch:
                 self._make.name(template)
-            row = template.row(first, chunk, now_ns) if first[7] is NO_NOTE else None
+            treated = None if first[7] is NO_NOTE else self._make.treated(template, first[7])
+            row = template.row(first, chunk, now_ns, treated)
             if row is not None:
                 waiting.popleft()
                 self._room += template.batches
@@ -158,7 +165,7 @@ class Tap:
                     self.received(frame, now_ns)
                 return
             if request.api_key == _PRODUCE:
-                said = self._said(first, request, chunk)
+                said = read_whole(request, chunk)
                 if said is not None:
                     self._waiting.popleft()
                     self._produced(request, Answered(now_ns, len(chunk), said[1]), said[0])
@@ -166,14 +173,6 @@ class Tap:
         self._now_ns = now_ns
         self._answers.feed(memoryview(chunk))
         self._is_between = self._answers.is_between_frames
-
-    def _said(self, first: Request | Sent, request: Request, chunk: Frame) -> tuple[Said, int] | None:
-        """As `read_whole`."""
-        if isinstance(first, tuple) and isinstance(template := first[0], PartitionTemplate):
-            offset = template.base_offset(first, chunk)
-            if offset is not None:
-                return {(template.topic, template.index): (0, offset)}, 0
-        return read_whole(request, chunk)
 
     def expect_tokens(self, count: int) -> None:
         """`count` frames without a Kafka header follow in each direction (SASL after SaslHandshake v0)."""

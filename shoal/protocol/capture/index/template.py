@@ -9,13 +9,13 @@ piece; plain tuples instead of objects; and lengths that are compared with the e
 """
 
 from struct import Struct
-from typing import Final
+from typing import ClassVar, Final
 
-from shoal.protocol.capture.index.columns import CONTEXT, ROW_SIZE
+from shoal.protocol.capture.index.columns import CONTEXT, ROW_SIZE, Direction, Kind
 from shoal.protocol.capture.index.pending import Request, RequestAnnotation
 from shoal.protocol.wire.types import Topic
 
-__all__ = ["ALWAYS", "API", "NOT_LOOKED", "NO_SOURCE", "Frame", "RowTemplate", "Sent", "pack_row"]
+__all__ = ["ALWAYS", "API", "NOT_LOOKED", "NO_SOURCE", "Frame", "RowTemplate", "Sent", "Treated", "pack_row"]
 
 Frame = bytes | bytearray | memoryview
 
@@ -23,28 +23,32 @@ Sent = tuple["RowTemplate", int, int, int, int, int, bytes, RequestAnnotation]
 """A request that waits for its answer: template, correlation id, time (ns), number, frame size, uncompressed size of
 the records, batch header, annotation. Not a NamedTuple: creating one takes three times as long."""
 
-_LAYOUT: Final = Struct("<qqII44si16sq16sib61s")
+Treated = tuple[bytes, bytes, bytes]
+"""`names`, kind to spare, and offsets in the source, of an annotated request."""
+
+_LAYOUT: Final = Struct("<qqII44si12s4sq16sib61s")
 pack_row: Final = _LAYOUT.pack
 """CONTEXT, BATCH and the header; constant fields are one piece."""
 API: Final = Struct("<hhh")  # key, version, acks
-ALWAYS: Final = Struct("<i6sh4s")  # size of the answer; API; error; kind, direction, handling, spare
+ALWAYS: Final = Struct("<i6sh")  # size of the answer; API; error
 NO_SOURCE: Final = Struct("<qq").pack(-1, -1)
 NOT_LOOKED: Final = -1  # keys not inspected
 assert _LAYOUT.size == ROW_SIZE
-assert Struct("<qqII44si16s").size == CONTEXT.size
+assert Struct("<qqII44si12s4s").size == CONTEXT.size
 
 
 class RowTemplate:
     """`RowMaker.name` sets `names` and `connection`, valid in the sink's `epoch`. `batches`: of each request."""
 
     __slots__ = ("batches", "client", "connection", "epoch", "index", "names", "topic")
+    kind_and_direction: ClassVar[tuple[Kind, Direction]]
 
     def __init__(self, client: bytes, topic: Topic, index: int, batches: int) -> None:
         self.client, self.topic, self.index, self.batches = client, topic, index, batches
         self.epoch, self.connection, self.names = -1, 0, b""
 
-    def row(self, sent: Sent, frame: Frame, now_ns: int) -> bytes | None:
-        """None: `frame` is not the answer to this request, or an unusual one."""
+    def row(self, sent: Sent, frame: Frame, now_ns: int, treated: Treated | None) -> bytes | None:
+        """`treated`: of an annotated request. None: `frame` is not the answer to this one, or unusual."""
         raise NotImplementedError
 
     def as_request(self, sent: Sent) -> Request:
