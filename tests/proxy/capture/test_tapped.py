@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.protocol.capture.index.answers import AnswerWalker
+from shoal.protocol.capture.index.columns import Kind
 from shoal.protocol.capture.index.pending import BatchSource, FetchOutcome, RequestAnnotation, Treatment
+from shoal.protocol.capture.index.requests import RequestWalker
 from shoal.protocol.capture.index.rows import ConnectionInfo
 from shoal.protocol.capture.index.tap import MAX_WAITING, Tap
 from shoal.protocol.wire.compression import Codec
@@ -163,6 +166,40 @@ def test_requests_of_one_call_are_rows(rig: Rig) -> None:
     rig.backlog.settle()
     assert [row["request"] for row in rig.kept.rows] == [1, 2, 3, 4]
     assert {row["raw_bytes"] for row in rig.kept.rows[1:]} == {len(a_batch(records=900, size=100)) - 61}
+
+
+@pytest.mark.parametrize("token", [bytes(30), b"\xff" * 30, b"token"])
+def test_a_token_is_no_request_that_others_are_like(rig: Rig, token: bytes) -> None:
+    rig.tap.expect_tokens(2)
+    for _ in range(2):
+        rig.sent(len(token).to_bytes(4) + token)
+        rig.received((4).to_bytes(4) + bytes(4))
+    for at in range(3):
+        exchange(rig, at)
+    rig.transport.close()
+    assert (rig.broke, [row["request"] for row in rig.kept.rows]) == (0, [3, 4, 5])
+
+
+def beat(rig: Rig, correlation_id: int, client: str = "maker", size: int = 6) -> None:
+    asked = frames.heartbeat(client)
+    rig.sent(asked[:8] + correlation_id.to_bytes(4) + asked[12:], 10 * correlation_id)
+    rig.received((4 + size).to_bytes(4) + correlation_id.to_bytes(4) + bytes(size), 10 * correlation_id + 3)
+
+
+def test_requests_without_records_are_read_by_a_template(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    for at in range(2):
+        beat(rig, at)
+    rig.backlog.settle()
+    monkeypatch.setattr(RequestWalker, "feed", None)
+    monkeypatch.setattr(AnswerWalker, "feed", None)
+    for at in range(2, 9):
+        beat(rig, at, size=at)
+    rig.backlog.settle()
+    assert rig.broke == 0
+    assert [(row["request"], row["time_ns"], row["latency_ns"], row["kind"]) for row in rig.kept.rows] == [
+        (at + 1, 10 * at, 3, Kind.REQUEST) for at in range(9)
+    ]
+    assert [row["response_bytes"] for row in rig.kept.rows[2:]] == [8 + at for at in range(2, 9)]
 
 
 def test_notes_of_requests_with_one_id_are_in_their_order(rig: Rig) -> None:

@@ -6,6 +6,8 @@
 The walkers read nothing else of them. The answer to a Fetch has records, so only the request is read here.
 """
 
+from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
@@ -45,7 +47,7 @@ class RequestTemplate(RowTemplate):
         self._key, self._version = request.api_key, request.api_version
         self._size = REQUEST_PREFIX + _LENGTH + len(request.client)
         self._api, self._client = bytes(frame[4:8]), bytes(frame[REQUEST_PREFIX : self._size])
-        self._unpack = Struct(f">i4si{len(self._client)}s").unpack_from
+        self._unpack = _layout(len(self._client))
         self._is_fetch = request.api_key == _FETCH
         self._row_api = API.pack(request.api_key, request.api_version, NO_ACKS)
 
@@ -90,8 +92,16 @@ class RequestTemplate(RowTemplate):
         return request
 
 
+@lru_cache(maxsize=256)
+def _layout(client: int) -> Callable[[Frame], tuple[int, bytes, int, bytes]]:
+    """Size, API, correlation id, the client id with its length."""
+    return Struct(f">i4si{client}s").unpack_from
+
+
 def template_of(frame: Frame, request: Request) -> RequestTemplate | None:
     """`frame`: a whole request. None: not possible."""
     length = int.from_bytes(frame[REQUEST_PREFIX : REQUEST_PREFIX + _LENGTH], "big", signed=True)
-    read = len(frame) >= REQUEST_PREFIX + _LENGTH and max(length, 0) == len(request.client) <= MAX_NAME
-    return RequestTemplate(frame, request) if read and request.api_key not in _READ_BY_WALKERS else None
+    has_client = len(frame) >= REQUEST_PREFIX + _LENGTH and max(length, 0) == len(request.client) <= MAX_NAME
+    if request.is_token or request.api_key in _READ_BY_WALKERS or not has_client:
+        return None
+    return RequestTemplate(frame, request)
