@@ -30,6 +30,7 @@ __all__ = [
 
 GIB = 1 << 30
 WARM_UP = 50  # uncounted requests on each new connection
+_FIRST = 4  # the same, where connections are many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +91,8 @@ def run(work: Workload, seconds: float) -> Forwarding:
         wires = [stack.enter_context(work.peer.connect()) for _ in range(work.connections)]
         for wire in wires:
             introduce(wire)
+        if work.rate:
+            steady(wires, work.frames, rate=work.rate, least=_FIRST * len(wires))
         before = work.end_offset() if work.end_offset else 0
         cpu = cpu_s(work.peer)
         if work.rate:

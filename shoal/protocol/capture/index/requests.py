@@ -6,19 +6,21 @@ v9-v12   flexible: header tags, compact lengths  v13      topics by id
 
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Final
+from struct import error as struct_error
+from typing import Final, NamedTuple
 
 from shoal.protocol.capture.index.columns import HEADER_SIZE
 from shoal.protocol.capture.index.pending import TOKEN, Request
 from shoal.protocol.capture.index.produce_template import ProduceTemplate
 from shoal.protocol.capture.index.produce_template import template_of as produce_template_of
-from shoal.protocol.capture.index.record_sets import MAX_BATCHES, RecordSetWalker, as_rows
+from shoal.protocol.capture.index.record_sets import MAX_BATCHES, RecordSetWalker, as_rows, read_topic
 from shoal.protocol.capture.index.request_template import RequestTemplate
 from shoal.protocol.capture.index.request_template import template_of as request_template_of
 from shoal.protocol.capture.index.sizes import NOT_HERE, said_size
-from shoal.protocol.capture.index.stream import read_length, read_name, read_tags
+from shoal.protocol.capture.index.stream import Abandon, More, read_length, read_name, read_tags
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import REQUEST_PREFIX, SIZE_BYTES, read_request_prefix, read_size
+from shoal.protocol.wire.types import Topic
 
 __all__ = ["MOST_TEMPLATES", "RequestWalker", "Template"]
 
@@ -41,10 +43,22 @@ _LENGTH_END: Final = 12
 _CODEC: Final = 7
 
 
+class Head(NamedTuple):
+    """The start of a Produce request, up to its first partition. `middle`: its bytes after the correlation id."""
+
+    middle: bytes
+    version: int
+    client: bytes
+    acks: int
+    topics: int
+    topic: Topic
+    partitions: int
+
+
 class RequestWalker(RecordSetWalker):
     """Calls `sent(request)` for each complete request. `tokens`: expected SASL tokens, which have no header."""
 
-    __slots__ = ("_request", "_sent", "_templates", "number", "software", "tokens", "unknown")
+    __slots__ = ("_head", "_request", "_sent", "_templates", "number", "software", "tokens", "unknown")
 
     def __init__(self, sent: Callable[[Request], None]) -> None:
         super().__init__(REQUEST_PREFIX)
@@ -55,6 +69,7 @@ class RequestWalker(RecordSetWalker):
         self.software = ""
         self._request = Request(TOKEN, 0, 0, 0, 0)
         self._templates: list[Template] = []
+        self._head: Head | None = None  # of the last Produce request; the next one probably has the same
 
     @property
     def is_between(self) -> bool:
@@ -121,6 +136,12 @@ class RequestWalker(RecordSetWalker):
         pos += REQUEST_PREFIX
         if request.api_key == _CONTROLLED_SHUTDOWN and not request.api_version:
             return start + self._left
+        if request.api_key == _PRODUCE and (head := self._head_at(view, start)) is not None:
+            request.client, request.acks = head.client, head.acks
+            self.begin_topics(head.version, flexible_from=_COMPACT_FROM)
+            self._topics, self._topic, self._partitions = head.topics, head.topic, head.partitions
+            self._step = self.read_partition
+            return pos + len(head.middle)
         client, pos = read_name(view, pos, compact=False)
         request.client = client
         if request.api_key == _PRODUCE:
@@ -133,6 +154,13 @@ class RequestWalker(RecordSetWalker):
             self._step = self._read_software
             return pos
         return start + self._left
+
+    def _head_at(self, view: memoryview, start: int) -> Head | None:
+        """None: it has not arrived completely, or the steps must read it."""
+        head, version, pos = self._head, self._request.api_version, start + REQUEST_PREFIX
+        if head is None or head.version != version or view[pos : pos + len(head.middle)] != head.middle:
+            head = self._head = _read_head(view, pos, version)
+        return None if head is None or len(head.middle) > self._left - REQUEST_PREFIX else head
 
     def _read_software(self, view: memoryview, pos: int, stop: int) -> int:
         start = pos
@@ -190,6 +218,26 @@ class RequestWalker(RecordSetWalker):
             self._partitions = left
             self._step = self.read_partition if left else self._end_topic
         return pos
+
+
+def _read_head(view: memoryview, start: int, version: int) -> Head | None:
+    if not 0 <= version <= _NEWEST_PRODUCE:
+        return None
+    compact = version >= _COMPACT_FROM
+    try:
+        client, pos = read_name(view, start, compact=False)
+        pos = read_tags(view, pos) if compact else pos
+        if version >= _TRANSACTIONAL_FROM:
+            _, pos = read_name(view, pos, compact=compact)
+        acks, _ = _ACKS.unpack_from(view, pos)
+        topics, pos = read_length(view, pos + _ACKS.size, compact=compact)
+        topic, pos = read_topic(view, pos, version, compact=compact)
+        partitions, pos = read_length(view, pos, compact=compact)
+    except (More, Abandon, IndexError, struct_error):
+        return None
+    if pos > len(view) or not (topics and partitions):
+        return None
+    return Head(bytes(view[start:pos]), version, client, acks, topics, topic, partitions)
 
 
 def _records_length(view: memoryview, pos: int, *, compact: bool) -> tuple[int, int]:
