@@ -25,7 +25,7 @@ from shoal.protocol.wire.types import Topic
 __all__ = ["MOST_TEMPLATES", "RequestWalker", "Template"]
 
 MOST_TEMPLATES: Final = 4
-"""Of a connection: enough for a producer to a few topics."""
+"""A connection keeps so many: enough for a producer to a few topics."""
 Template = ProduceTemplate | RequestTemplate
 _LEAST: Final = 8
 _PRODUCE: Final = int(ApiKey.PRODUCE)
