@@ -8,6 +8,7 @@ RECORDS ?=
 BASELINE ?=
 COMMIT ?= HEAD
 ROUNDS ?= 5
+INDEX ?= none
 KAFKA_TESTED = kafka:4.3.0 kafka:3.9.1
 BIN = .venv/bin
 # Real-broker tests wait half of the time, so two run at once. File order, because tests that share a cluster affect
@@ -109,9 +110,9 @@ bench: ## Shoal and other proxies side by side; the ratios against bench/baselin
 	@scripts/setup haproxy kroxylicious kafka-proxy kafka:$(KAFKA)
 	@$(BIN)/python -m bench --kafka $(KAFKA) $(if $(filter write,$(BASELINE)),--write-baseline)
 
-bench-compare: ## Shoal of this tree and of another commit, side by side (COMMIT=HEAD~1 ROUNDS=5)
+bench-compare: ## Shoal of this tree and of another commit, side by side (COMMIT=HEAD~1 ROUNDS=5 INDEX=both)
 	@scripts/setup kafka:$(KAFKA)
-	@$(BIN)/python -m bench.compare $(COMMIT) --kafka $(KAFKA) --rounds $(ROUNDS)
+	@$(BIN)/python -m bench.compare $(COMMIT) --kafka $(KAFKA) --rounds $(ROUNDS) --index $(INDEX)
 
 bench-tls: ## TLS in Shoal, HAProxy and Kroxylicious: CPU, handshakes, latency, memory (6 minutes)
 	@scripts/setup haproxy kroxylicious kafka-proxy kafka:$(KAFKA)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Address", "Volume", "Wire", "forward", "round_trips"]
+__all__ = ["Address", "Volume", "Wire", "forward", "round_trips", "steady"]
 
 Address = tuple[str, int]
 
@@ -113,6 +113,22 @@ def forward(wire: Wire, frames: Sequence[bytes], *, in_flight: int, seconds: flo
             unanswered += 1
         rounds += 1
     received += sum(wire.drain() for _ in range(unanswered))
+    sent = rounds * sum(map(len, frames))
+    return Volume(rounds=rounds, sent=sent, received=received, seconds=time.perf_counter() - start)
+
+
+def steady(wires: Sequence[Wire], frames: Sequence[bytes], *, rate: float, least: int) -> Volume:
+    """Send `frames` in turn over the connections in turn, so many a second, with at most one unanswered on each."""
+    rounds = -(-least // len(frames))
+    count, received, start = rounds * len(frames), 0, time.perf_counter()
+    for at in range(count):
+        wire = wires[at % len(wires)]
+        if at >= len(wires):
+            received += wire.drain()
+        if (early := start + at / rate - time.perf_counter()) > 0:
+            time.sleep(early)
+        wire.send(frames[at % len(frames)])
+    received += sum(wire.drain() for wire in wires[:count])
     sent = rounds * sum(map(len, frames))
     return Volume(rounds=rounds, sent=sent, received=received, seconds=time.perf_counter() - start)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.load import Volume, forward, round_trips
+from bench.load import Volume, forward, round_trips, steady
 from bench.stage import CLIENT
 from tests.support import frames
 
@@ -29,6 +30,7 @@ __all__ = [
 
 GIB = 1 << 30
 WARM_UP = 50  # uncounted requests on each new connection
+_FIRST = 4  # the same, where connections are many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,8 @@ class Workload:
     end_offset: Callable[[], int] | None = None  # of the topic that is written to
     records: int = 0  # appended by one round
     rounds: int = 0  # exactly so many, however long they take; 0: as many as there is time for
+    connections: int = 1
+    rate: float = 0  # requests per second of all connections; 0: as fast as answers arrive
 
 
 class Forwarding(NamedTuple):
@@ -83,12 +87,19 @@ class Lone(NamedTuple):
 
 def run(work: Workload, seconds: float) -> Forwarding:
     """Raises RuntimeError if the broker did not append exactly what was sent."""
-    with work.peer.connect() as wire:
-        introduce(wire)
+    with ExitStack() as stack:
+        wires = [stack.enter_context(work.peer.connect()) for _ in range(work.connections)]
+        for wire in wires:
+            introduce(wire)
+        if work.rate:
+            steady(wires, work.frames, rate=work.rate, least=_FIRST * len(wires))
         before = work.end_offset() if work.end_offset else 0
         cpu = cpu_s(work.peer)
-        seconds = 0 if work.rounds else seconds
-        volume = forward(wire, work.frames, in_flight=work.in_flight, seconds=seconds, least=work.rounds or 1)
+        if work.rate:
+            volume = steady(wires, work.frames, rate=work.rate, least=work.rounds)
+        else:
+            seconds = 0 if work.rounds else seconds
+            volume = forward(wires[0], work.frames, in_flight=work.in_flight, seconds=seconds, least=work.rounds or 1)
         spent = None if cpu is None else (cpu_s(work.peer) or 0.0) - cpu
     if work.end_offset:
         _check_appended(work, work.end_offset() - before, volume.rounds * work.records)

@@ -96,6 +96,12 @@ class Stage:
         """One batch of few records in a request."""
         return [self._produce(self.produced, {0: frames.batch([b"x" * SMALL_BYTES] * TINY, STAMP_MS)})]
 
+    def few_records(self) -> tuple[list[bytes], int]:
+        """Requests of one batch of 1 to 3 records each, and the number of records in all of them."""
+        sizes = [(partition, count) for partition in range(PARTITIONS) for count in (1, 2, 3)]
+        one = {count: frames.batch([b"x" * SMALL_BYTES] * count, STAMP_MS) for count in (1, 2, 3)}
+        return [self._produce(self.produced, {at: one[count]}) for at, count in sizes], sum(n for _, n in sizes)
+
     def heartbeats(self) -> list[bytes]:
         return [frames.heartbeat(CLIENT)]
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from shoal.scenarios.progress import Progress
 
 
+_INDEX = {"none": (), "this": (THIS,), "both": (THIS, COMMIT)}
+
+
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__)
     arguments.add_argument("commit", nargs="?", default="HEAD", help="default HEAD: uncommitted changes, or the noise")
@@ -38,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
         "--requests", type=int, default=400, help="single requests of each kind and round (default 400)"
     )
     arguments.add_argument("--only", nargs="+", default=PARTS, choices=PARTS, metavar="PART", help=", ".join(PARTS))
+    arguments.add_argument("--index", choices=_INDEX, default="none", help="which side writes a traffic index")
     arguments.add_argument("--out", type=Path, default=BUILD / "compare", help="directory for report.json and logs")
     return arguments
 
@@ -70,7 +74,11 @@ async def measure(options: argparse.Namespace, progress: Progress) -> dict[str, 
                     broker=stage.broker,
                     parts=options.only,
                 )
-                turns.take(turn, await shoals(THIS, this), await shoals(COMMIT, commit), options.only)
+                sides = {
+                    name: await shoals(name, tree, index=name in _INDEX[options.index])
+                    for name, tree in ((THIS, this), (COMMIT, commit))
+                }
+                turns.take(turn, sides[THIS], sides[COMMIT], options.only)
     about = {"kafka": options.kafka, "python": platform.python_version(), "cores": os.cpu_count()}
     return as_json(turns.found, turns.left_out, this=this.name, commit=commit.name, **about)
 

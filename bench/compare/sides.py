@@ -34,14 +34,25 @@ class Side:
 
 
 async def start_side(
-    name: str, tree: Tree, stack: AsyncExitStack, work: Path, broker: Address, parts: Collection[str]
+    name: str,
+    tree: Tree,
+    stack: AsyncExitStack,
+    work: Path,
+    broker: Address,
+    parts: Collection[str],
+    *,
+    index: bool = False,
 ) -> Side:
-    """Only with the modes that the parts need. Raises SetupError if this Shoal does not start at all."""
+    """Only with the modes that the parts need; `index`: each writes a traffic index.
+
+    Raises SetupError if this Shoal does not start at all.
+    """
     peers: dict[str, Peer] = {}
     left_out: dict[str, str] = {}
     for way, mode in _modes(parts).items():
         try:
-            peers[way] = await stack.enter_async_context(running_shoal(mode, work / name, broker, program=tree.program))
+            shoal = running_shoal(mode, work / name, broker, index=index, program=tree.program)
+            peers[way] = await stack.enter_async_context(shoal)
         except HarnessError as error:
             first, *log = str(error).splitlines()
             reason = f"{first}: {log[-1]}" if log else first

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PARTS", "Turns"]
 
-PARTS = ("fetch", "produce", "wrap", "unwrap", "small", "connections", "latency")
+PARTS = ("fetch", "produce", "wrap", "unwrap", "small", "steady", "connections", "latency")
 _NEEDS = {"wrap": (WRAP,), "unwrap": (WRAP, UNWRAP)}
 _LONE = ("Fetch", "Produce")
 _SLICES = 4  # of each side in a round

@@ -2,7 +2,8 @@
 
 Chunks of 64 KiB of Fetch answers with many small batches, passed to the tap; and Produce requests of one batch with
 their answers, through a tapped transport around a no-op one, minus the cost without the tap. Such a request leaves a
-copy on the hot path (`hot path`) and is parsed later (`afterwards`), as in the proxy. The sink keeps rows as the proxy
+copy on the hot path (`hot path`) and is parsed later (`afterwards`), as in the proxy; a long one is parsed at once. The
+sink keeps rows as the proxy
 does; packing them into blocks and writing them, which a thread does, is measured separately.
 """
 
@@ -30,7 +31,7 @@ __all__ = ["microseconds_per_batch"]
 
 TOPIC = frames.Topic("orders", bytes(range(16)))
 BATCHES = 2_000  # of an answer
-REQUESTS = LIMITS.wake_every // 2  # with their answers; the number that is deferred
+REQUESTS = LIMITS.chunks // 4  # with their answers; all are deferred
 SIZES = range(40, 140, 5)  # bytes of a value: no two requests in a row have the same length
 PRODUCED = (
     (1, "small", 3, 0),
@@ -120,9 +121,8 @@ def _cut(frame: bytearray, piece: int) -> list[memoryview]:
 def _put_off(nothing: NoTransport, chunks: list[list[memoryview]], buffer: memoryview, partitions: int) -> _Costs:
     """The costs of all requests. Raises RuntimeError when a row is missing."""
     sink = _Rows()
-    backlog = Backlog(lambda: None, _Watcher().broken)
-    tap = Tap(_PLACE, sink, None, backlog.settle)
-    transport = TappedTransport(nothing, tap, _Watcher(), backlog)
+    backlog = Backlog()
+    transport = TappedTransport(nothing, Tap(_PLACE, sink), _Watcher(), backlog)
     _exchange(transport, chunks[:WARM_UP], buffer)
     backlog.settle()
     hot = _exchange(transport, chunks, buffer)

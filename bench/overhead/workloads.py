@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.load import Wire
-from bench.overhead.report import HEARTBEAT, LITTLE
+from bench.overhead.report import HEARTBEAT, LITTLE, STEADY
 from bench.proxies.names import DIRECT, KAFKA_PROXY, KROXYLICIOUS, PROXIES, SHOAL
 from bench.runs import Workload, introduce
 from bench.stage import BATCHES, MIRROR_CLIENT, PARTITIONS, RECORDS, TINY
@@ -38,6 +38,7 @@ __all__ = [
     "produce",
     "small",
     "stage_of",
+    "steady",
     "unwrap",
     "wrap",
 ]
@@ -46,6 +47,7 @@ WAYS = (DIRECT, *PROXIES)
 WRAP, UNWRAP, INDEX = "Shoal wrap", "Shoal unwrap", "Shoal with an index"
 TINY_PLAIN, TINY_INDEX = "fetch of tiny batches", "fetch of tiny batches, index"
 SMALL_REQUESTS = 20_000  # in one run: 100,000 in five rounds
+CROWD, CROWD_RATE, CROWD_REQUESTS = 200, 3_000, 12_000  # connections, requests a second, requests in one run
 _BY_NAME = (KROXYLICIOUS, KAFKA_PROXY)  # which know no Produce by topic id
 PIPELINED = 4  # produce requests in flight; a Java producer has up to 5
 
@@ -130,6 +132,15 @@ def small(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
     return tiny + beats
 
 
+def steady(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
+    """Small requests of many clients at a steady rate: the proxy sleeps between most of them."""
+    (produced,) = produce(stage, {SHOAL: peers[SHOAL]})
+    produces, records = stage.few_records()
+    crowd = replace(produced, connections=CROWD, rate=CROWD_RATE, rounds=CROWD_REQUESTS)
+    beats = replace(crowd, name=STEADY[1], frames=stage.heartbeats(), end_offset=None)
+    return [replace(crowd, name=STEADY[0], frames=produces, records=records), beats]
+
+
 def stage_of(way: str, stage: Stage) -> Stage:
     return stage.by_name() if way in _BY_NAME else stage
 
@@ -156,6 +167,7 @@ BUILDERS: Mapping[str, Callable[[Stage, Mapping[str, Peer]], list[Workload]]] = 
     "wrap": wrap,
     "unwrap": unwrap,
     "small": small,
+    "steady": steady,
     "index": index,
 }
 

@@ -82,8 +82,9 @@ async def running_shoal(
 ) -> AsyncIterator[Peer]:
     """`more`: further lines of the listener's configuration. `index`: it writes a traffic index."""
     if index:
-        (work / "index").mkdir(parents=True)
-        more += f'\n[capture]\ndirectory = "{work / "index"}"\n'
+        directory = work / f"index-{mode}"
+        directory.mkdir(parents=True)
+        more += f'\n[capture]\ndirectory = "{directory}"\n'
         work = work / "indexed"
     port, node_port = free_ports(2)
     address = (LOOPBACK, port)

@@ -75,3 +75,11 @@ def test_round_trips_times_each_request(wire: load.Wire, seen: list[bytes]) -> N
     times = load.round_trips(wire, FRAME, 5)
     assert len(times) == len(seen) == 5
     assert min(times) > 0
+
+
+def test_a_steady_load_sends_whole_rounds_with_one_request_in_flight(wire: load.Wire, seen: list[bytes]) -> None:
+    frames_ = [FRAME, FRAME[:-1] + b"\1"]
+    found = load.steady([wire], frames_, rate=1_000, least=3)
+    assert (found.rounds, found.sent, found.received) == (2, 4 * len(FRAME), 4 * len(ANSWER))
+    assert found.seconds >= 3 / 1_000
+    assert seen == [frame[4:] for frame in frames_ * 2]

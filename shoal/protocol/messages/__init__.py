@@ -2,6 +2,6 @@
 
     frame -> walker (schema) -> a message whose record sets are slices of the frame -> splice -> frame
 
-`sessions` resolves which partitions an incremental Fetch request covers (KIP-227). `produce_shortcuts` answers two
-questions about the most common Produce frames without a full read.
+`sessions` resolves which partitions an incremental Fetch request covers (KIP-227). `shortcuts` answers questions about
+the most common Produce and Fetch frames without a full read.
 """

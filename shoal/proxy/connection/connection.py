@@ -481,11 +481,11 @@ class Connection:
         return asked
 
     def post_at_once(
-        self, requests: Sequence[Sequence[Buffer]], asked: OwnRequests, note: RequestAnnotation = OWN
+        self, requests: Sequence[Sequence[Buffer]], asked: OwnRequests, notes: Sequence[RequestAnnotation] = ()
     ) -> Sequence[Buffer]:
         """`post` for requests with one header, without waiting; -> what must be sent by `post_rest` before more.
 
-        Not where `login_is_due`. Raises UpstreamLost.
+        `notes`: of each, if there is an index. Not where `login_is_due`. Raises UpstreamLost.
         """
         self._require_broker()
         _, key, version, correlation_id = read_request_prefix(requests[0][0])
@@ -495,7 +495,8 @@ class Connection:
             if self.meter is not None:
                 self.meter.own_sent()
         self.asked += len(requests)
-        self._note_for_index(requests[0][0], note)
+        for note in notes:
+            self._note_for_index(requests[0][0], note)
         try:
             return self.upstream_out.begin([*chain.from_iterable(requests)])
         except PeerLost as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import trio
@@ -35,6 +36,7 @@ __all__ = [
     "Skimmer",
     "Token",
     "blaming_the_broker",
+    "pending_answer",
 ]
 
 C = TypeVar("C")  # the connection that the answer belongs to
@@ -56,6 +58,10 @@ class PendingAnswer(NamedTuple):
     api_key: int
     api_version: int
     answer: Answer[Any]
+
+
+pending_answer: Callable[[tuple[int, int, int, Answer[Any]]], PendingAnswer] = partial(tuple.__new__, PendingAnswer)
+"""Makes one in a third of the time."""
 
 
 class Skimmer(Protocol):

@@ -18,7 +18,7 @@ from shoal.protocol.schema.headers import (
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.framing import check_frame_size
 from shoal.proxy.connection.clients import may_be_read
-from shoal.proxy.connection.pending import PendingAnswer, Token
+from shoal.proxy.connection.pending import PendingAnswer, Token, pending_answer
 from shoal.proxy.connection.pump import FrameStop, Pump
 from shoal.proxy.connection.routes import Decision, Wait
 from shoal.proxy.errors import UpstreamLost
@@ -94,6 +94,8 @@ class Owner(Protocol):
 
 
 C = TypeVar("C", bound=Owner)
+_Repeated = tuple[int, bytes, "Answer[Any] | Decision | Wait | None"]
+"""The last request of an API and version: `Route.head`, its bytes after the prefix, the decision."""
 
 
 class RequestPump(Pump, Generic[C]):
@@ -104,6 +106,7 @@ class RequestPump(Pump, Generic[C]):
         "_in_flight",
         "_known",
         "_limits",
+        "_repeated",
         "_room",
         "_routes",
         "_stopping",
@@ -119,6 +122,7 @@ class RequestPump(Pump, Generic[C]):
         self._in_flight = connection.in_flight
         self._routes: RouteTable[C] = connection.routes
         self._known: dict[int, Route[C] | None] = {}  # by `read_request_api`: the versions used so far; None: it passes
+        self._repeated: dict[int, _Repeated] = {}  # by the same
         self._limits = connection.limits
         self._frame_limit = connection.limits.frame_bytes
         if connection.guest.is_stranger:
@@ -164,7 +168,7 @@ class RequestPump(Pump, Generic[C]):
     def use(self, routes: RouteTable[C]) -> None:
         """From the next request on."""
         self._routes = routes
-        self._known = {}
+        self._known, self._repeated = {}, {}
 
     def log_in_at(self, due: float | None) -> None:
         """Shoal must log in again at that time, before another request; None: never."""
@@ -227,7 +231,7 @@ class RequestPump(Pump, Generic[C]):
             pos += remaining
         if self.login_due is not None and end - pos >= REQUEST_PREFIX and trio.current_time() >= self.login_due:
             return pos, _wait_before_frame(self._connection.log_in_again)
-        limit, known, queue = self._frame_limit, self._known, self._in_flight
+        limit, known, repeated, queue = self._frame_limit, self._known, self._repeated, self._in_flight
         backlog, meter = self._connection.backlog, self.meter
         while end - pos >= REQUEST_PREFIX and not self.tokens:
             size, api, correlation_id = read_request_api(view, pos)
@@ -244,14 +248,23 @@ class RequestPump(Pump, Generic[C]):
                 return pos, _wait_before_frame(backlog.settled)
             decision = None
             if route is not None:
-                decision = self._decide(route, view[pos : min(end, pos + SIZE_BYTES + size)], size)
+                last = repeated.get(api)
+                if (
+                    last is not None
+                    and (head_end := pos + last[0]) <= end
+                    and last[0] <= SIZE_BYTES + size
+                    and view[pos + REQUEST_PREFIX : head_end] == last[1]
+                ):
+                    decision = last[2]
+                else:
+                    decision = self._decide(api, route, view[pos : min(end, pos + SIZE_BYTES + size)], size)
             if route is None or decision is None:
                 queue.append(correlation_id)
             else:
                 if isinstance(decision, Wait):
                     return pos, _wait_before_frame(decision.until)
                 if not isinstance(decision, Decision):
-                    queue.append(PendingAnswer(correlation_id, api >> 16, api & 0xFFFF, decision))
+                    queue.append(pending_answer((correlation_id, api >> 16, api & 0xFFFF, decision)))
                 elif decision is not Decision.SILENT:
                     return pos, self._stopped(decision, route, size, api >> 16, correlation_id)
             if meter is not None:
@@ -298,12 +311,16 @@ class RequestPump(Pump, Generic[C]):
                 self.meter.take(counters, correlation_id)
         return stop
 
-    def _decide(self, route: Route[C], first: memoryview, size: int) -> Answer[C] | Decision | Wait | None:
+    def _decide(self, api: int, route: Route[C], first: memoryview, size: int) -> Answer[C] | Decision | Wait | None:
         if route.decide is None:
             return Decision.HOLD if route.handle is not None else route.answer
         decision = route.decide(self._connection, first)
         if decision is Decision.MORE and len(first) >= min(_PEEK_LIMIT, size + SIZE_BYTES):
             raise RemoteProtocolError(f"a request's first {len(first)} bytes do not hold what they should")
+        if route.head is not None and (head := route.head(first)):
+            if len(self._repeated) >= _MOST_KNOWN:
+                self._repeated.clear()
+            self._repeated[api] = head, bytes(first[REQUEST_PREFIX:head]), decision
         return decision
 
     def _held(self, route: Route[C], size: int) -> FrameStop:

@@ -136,13 +136,15 @@ class ResponsePump(Pump):
                     _refuse(f"{entry}", size, correlation_id, view[pos:end])
                 self.opaque += 1
             elif isinstance(entry, PendingAnswer):
-                if isinstance(entry.answer, Token):
-                    queue.appendleft(entry)
-                    pos = self._token(view, pos, end)
-                    continue
-                if isinstance(entry.answer, OwnAnswer):
-                    self._locals -= 1
-                    return pos, FrameStop(0, entry.answer.buffers, None)
+                answer = entry.answer
+                if type(answer) is not Edit:
+                    if isinstance(answer, Token):
+                        queue.appendleft(entry)
+                        pos = self._token(view, pos, end)
+                        continue
+                    if isinstance(answer, OwnAnswer):
+                        self._locals -= 1
+                        return pos, FrameStop(0, answer.buffers, None)
                 if correlation_id != entry.correlation_id or size < _SMALLEST:
                     which = f"{entry.correlation_id} (API key {entry.api_key} v{entry.api_version})"
                     _refuse(which, size, correlation_id, view[pos:end])
@@ -232,9 +234,9 @@ class ResponsePump(Pump):
         """`part`: the bytes of the answer that have arrived, of `size`. None: it passes unchanged."""
         answer = entry.answer
         self._current = entry
-        limit = self._connection.limits.held_response_bytes
-        if isinstance(answer, Hold) and answer.too_large is not None and size > limit:
-            answer = answer.too_large
+        if isinstance(answer, Hold) and answer.too_large is not None:
+            limit = self._connection.limits.held_response_bytes
+            answer = answer.too_large if size > limit else answer
         if isinstance(answer, Edit):
             self.edited += 1
             if len(part) == size:

@@ -42,6 +42,9 @@ class Route(Generic[C]):
     `decide` gets the bytes of the frame that have arrived, at least 12; the view is borrowed. `handle` gets the whole
     frame and owns it; no further request of this connection is read until it returns.
 
+    `head`: how many first bytes of the frame the decision depends on; 0: all of them, or the connection's state. A
+    later request of this API and version with the same ones, except the correlation id, has the same decision.
+
     Requests after a taken one wait until it is answered, as at a broker. A route that `takes` ensures this in `decide`.
     """
 
@@ -50,6 +53,7 @@ class Route(Generic[C]):
     decide: Callable[[C, memoryview], Answer[C] | Decision | Wait | None] | None = None
     handle: Callable[[C, bytearray, RequestHeader], Awaitable[None]] | None = None
     takes: bool = False
+    head: Callable[[memoryview], int] | None = None
 
 
 RouteTable: TypeAlias = dict[int, Route[C]]

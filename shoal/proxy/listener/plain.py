@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from shoal.protocol.messages.api_versions import intersect, unsupported
 from shoal.protocol.messages.produce import peek_acks
-from shoal.protocol.messages.produce_shortcuts import names_no_broker, usual_acks
+from shoal.protocol.messages.shortcuts import fetch_names_no_broker, names_no_broker, usual_acks, usual_head
 from shoal.protocol.sasl.answers import accepted_token
 from shoal.protocol.sasl.client import TOKEN_ROUNDS
 from shoal.protocol.schema.api import API, ApiKey
@@ -92,9 +92,14 @@ def _produced(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Bu
     return frame if names_no_broker(frame, entry.api_version) else _addresses(connection, entry, frame)
 
 
+def _fetched(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer | Sequence[Buffer]:
+    is_usual = not connection.guest.is_stranger and fetch_names_no_broker(frame, entry.api_version)
+    return frame if is_usual else _addresses(connection, entry, frame)
+
+
 ADDRESSES = Edit(_addresses)
 _PRODUCED = Edit(_produced)
-FETCH_ADDRESSES = Edit(_addresses, _skimmer)
+FETCH_ADDRESSES = Edit(_fetched, _skimmer)
 _VERSIONS = Edit(_versions)
 
 
@@ -113,6 +118,10 @@ def _decide_produce(connection: Connection, first: memoryview) -> Answer[Connect
     if acks == 0:
         return Decision.SILENT
     return _PRODUCED if version >= ADDRESS_RESPONSES[ApiKey.PRODUCE] else None
+
+
+def _produce_head(first: memoryview) -> int:
+    return usual_head(first, _version(first))
 
 
 def _decide_versions(connection: Connection, first: memoryview) -> Answer[Connection] | Decision | None:
@@ -167,7 +176,7 @@ def _authenticate_answered(connection: Connection, entry: PendingAnswer, frame: 
 
 
 PLAIN_ROUTES: RouteTable[Connection] = {
-    ApiKey.PRODUCE: Route(decide=_decide_produce),
+    ApiKey.PRODUCE: Route(decide=_decide_produce, head=_produce_head),
     ApiKey.FETCH: Route(since=ADDRESS_RESPONSES[ApiKey.FETCH], answer=FETCH_ADDRESSES),
     ApiKey.METADATA: Route(answer=Edit(_metadata)),
     ApiKey.FIND_COORDINATOR: Route(answer=ADDRESSES),

@@ -25,6 +25,7 @@ __all__ = ["JUDGED", "NOT_UNWRAPPED", "Judgement", "unwrapped"]
 _NO_ENVELOPE = "no envelope"
 JUDGED = RequestAnnotation(judged=True)
 NOT_UNWRAPPED = raw(_NO_ENVELOPE)
+_TREATMENT = Treatment(handling=Handling.RAW, reason=_NO_ENVELOPE)
 
 
 class Judgement:
@@ -60,7 +61,7 @@ def unwrapped(
         (naming.said(partition), partition.partition): list(_sources(record_set, items[partition]))
         for partition, record_set in record_sets.items()
     }
-    return RequestAnnotation(treatment=Treatment(handling=Handling.RAW, reason=_NO_ENVELOPE), sources=sources)
+    return RequestAnnotation(treatment=_TREATMENT, sources=sources)
 
 
 def _sources(record_set: OutgoingRecordSet, items: Sequence[Item]) -> Iterable[BatchSource | None]:

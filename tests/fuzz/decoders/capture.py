@@ -56,26 +56,19 @@ def _seeds() -> list[bytes]:
 _USUAL = [request_of(9, at, {"orders": dict.fromkeys(range(at), a_batch())}) for at in (1, 2)]
 
 
-def _ahead(data: bytes) -> None:
-    """What a producer sends after its usual requests. The first byte: how large the chunks are."""
+def _repeated(data: bytes) -> None:
+    """What a producer sends after its usual requests, by calls of two buffers. The first byte: how large these are."""
     tap = Tap(ConnectionInfo(connection=1, listener="l", cluster="c"), _Sink())
     for frame in _USUAL:
         tap.sent(memoryview(frame), 1)
     size = 16 * data[0] + 1 if data else 1
-    for pos in range(1, len(data), size):
-        chunk = memoryview(data)[pos : pos + size]
-        kept = tap.keep(chunk, len(chunk)) if tap.quick and tap.ahead.begun is None else None
-        found = tap.ahead.read(chunk) if tap.quick and kept is None else None
-        if kept is not None:
-            tap.held(kept, 1)
-        elif found is not None:
-            tap.read(found, 1)
-        else:
-            tap.sent_now(chunk, 1)
+    for pos in range(1, len(data), 2 * size):
+        both = memoryview(data)[pos : pos + 2 * size]
+        tap.gathered([both[:size], both[size:]], 1)
     tap.close()
 
 
-def _ahead_seeds() -> list[bytes]:
+def _repeated_seeds() -> list[bytes]:
     sets = {"orders": {0: a_batch(), 1: a_batch(Codec.ZSTD, 900, 100)}, "others": {9: a_batch(Codec.GZIP)}}
     asked = b"".join([request_of(9, 3, sets), request_of(9, 4, {"orders": {0: a_batch(size=300)}})])
     return [bytes([size]) + asked for size in (7, 20, 255)]
@@ -108,6 +101,6 @@ def _raw_seeds() -> list[bytes]:
 
 TARGETS = [
     Target("capture.tap", _tap, _seeds),
-    Target("capture.ahead", _ahead, _ahead_seeds),
+    Target("capture.repeated", _repeated, _repeated_seeds),
     Target("capture.raw", _raw, _raw_seeds),
 ]

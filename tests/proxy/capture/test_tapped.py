@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.protocol.capture.index.pending import FetchOutcome, RequestAnnotation, Treatment
+from shoal.protocol.capture.index.answers import AnswerWalker
+from shoal.protocol.capture.index.columns import Kind
+from shoal.protocol.capture.index.pending import BatchSource, FetchOutcome, RequestAnnotation, Treatment
+from shoal.protocol.capture.index.requests import RequestWalker
 from shoal.protocol.capture.index.rows import ConnectionInfo
-from shoal.protocol.capture.index.stream import is_whole
 from shoal.protocol.capture.index.tap import MAX_WAITING, Tap
 from shoal.protocol.wire.compression import Codec
 from shoal.proxy.capture.backlog import LIMITS, Backlog, BacklogLimits
 from shoal.proxy.capture.index import Capture
-from shoal.proxy.capture.tapped import _OF_A_BATCH, TappedTransport
+from shoal.proxy.capture.tapped import TappedTransport
 from shoal.proxy.config.settings import CaptureSettings
 from tests.support import frames
 from tests.support.captures.capture_index import whole_index
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from shoal.protocol.capture.index.produce_template import Frame
+    from shoal.protocol.capture.index.template import Frame
     from shoal.proxy.net.transport import Buffer
 
 
@@ -67,18 +68,11 @@ class Rig:
         most_waiting: int = MAX_WAITING,
     ) -> None:
         self.kept = sink or Kept()
-        self.wakes = self.broke = self.ends = self.clock = 0
-        self.backlog = Backlog(self._woken, self._failed, limits)
-        self.tap = tap(PLACE, self.kept, None, self.backlog.settle, most_waiting=most_waiting)
+        self.broke = self.ends = self.clock = 0
+        self.backlog = Backlog(limits)
+        self.tap = tap(PLACE, self.kept, None, most_waiting=most_waiting)
         self.socket = Socket()
         self.transport = TappedTransport(self.socket, self.tap, self, self.backlog, lambda: self.clock)
-
-    def _woken(self) -> None:
-        self.wakes += 1
-
-    def _failed(self, tap: Tap) -> None:
-        assert tap is self.tap
-        self.transport.give_up()
 
     def broken(self, tap: Tap) -> None:
         self.broke += 1
@@ -87,8 +81,12 @@ class Rig:
         self.ends += 1
 
     @property
-    def deferred_bytes(self) -> int:
-        return self.backlog.limits.bytes - self.backlog.room
+    def deferred(self) -> list[Buffer]:
+        return [chunk for _, _, chunk in self.transport.deferred]
+
+    def gathered(self, buffers: list[bytes], now_ns: int = 1) -> None:
+        self.clock = now_ns
+        assert self.transport.sendmsg([memoryview(buffer) for buffer in buffers]) == sum(map(len, buffers))
 
     def sent(self, chunk: bytes, now_ns: int = 1) -> None:
         """From a reused buffer, as in the proxy."""
@@ -113,60 +111,41 @@ def exchange(rig: Rig, correlation_id: int, **given_: Any) -> None:
     rig.received(answer(9, correlation_id, **given_))
 
 
-def is_amid(rig: Rig) -> bool:
-    """Part of a request has been read ahead."""
-    return rig.tap.ahead.begun is not None
-
-
 # -- what is deferred --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("batches", [1, 2])
-def test_only_the_first_of_a_producers_requests_is_looked_at_at_once(rig: Rig, batches: int) -> None:
+def test_short_chunks_are_deferred(rig: Rig, batches: int) -> None:
     for at in range(10):
         rig.sent(request(9, at, a_batch() * batches))
         rig.received(answer(9, at))
-    assert (len(rig.kept.raw), len(rig.backlog.waiting)) == (0, 19)  # the answer to the first is deferred
+    assert (len(rig.kept.raw), len(rig.deferred), len(rig.backlog.waiting)) == (0, 20, 20)
     rig.backlog.settle()
     assert [row["request"] for row in rig.kept.rows] == [at for at in range(1, 11) for _ in range(batches)]
 
 
-def test_of_who_fetches_nothing_is_put_off(rig: Rig) -> None:
+def test_a_long_chunk_is_parsed_as_it_passes_after_the_deferred_ones(rig: Rig) -> None:
     exchange(rig, 0)
-    for waiting in (1, 0):  # it had produced before
-        rig.backlog.settle()
-        rig.sent(frames.fetch("reader", TOPIC, {0: 0}))
-        assert len(rig.backlog.waiting) == waiting
-        rig.received(frames.fetch_answer(TOPIC, a_batch() * 40))
-        assert len(rig.backlog.waiting) == 0
-    assert len(rig.kept.rows) == 81
+    rig.sent(frames.fetch("reader", TOPIC, {0: 0}))
+    assert rig.kept.raw == []
+    rig.received(frames.fetch_answer(TOPIC, a_batch() * 40))
+    assert (len(rig.kept.rows), rig.deferred) == (41, [])
+
+
+def test_a_long_chunk_of_another_connection_parses_nothing_of_this_one(rig: Rig) -> None:
+    exchange(rig, 0)
+    other = TappedTransport(rig.socket, Tap(PLACE, Kept()), rig, rig.backlog)
+    other.send(memoryview(request(9, 0, a_batch(records=9, size=4000))))
+    assert (rig.kept.raw, len(rig.deferred)) == ([], 2)
 
 
 def test_requests_that_share_a_chunk_are_put_off_together(rig: Rig) -> None:
     exchange(rig, 0)
-    exchange(rig, 1)
     rig.sent(b"".join(request(9, at, a_batch()) for at in (2, 3, 4)))
     rig.received(b"".join(answer(9, at) for at in (2, 3, 4)))
-    assert len(rig.backlog.waiting) == 5  # the answer to the first, the second exchange, and two chunks
+    assert len(rig.deferred) == 4
     rig.backlog.settle()
-    assert [row["request"] for row in rig.kept.rows] == [1, 2, 3, 4, 5]
-
-
-WHOLE = request(9, 2, a_batch())
-NOT_WHOLE = [
-    b"\0",
-    WHOLE[:-1],
-    WHOLE + WHOLE[:8],
-    WHOLE + b"\xff\xff\xff\xf0" + bytes(8),
-    WHOLE + bytes(12),
-    bytes(40),
-]
-
-
-@pytest.mark.parametrize("chunk", NOT_WHOLE)
-def test_frames_that_are_not_whole_are_not_put_off(chunk: bytes) -> None:
-    assert is_whole(WHOLE * 3, 3 * len(WHOLE))
-    assert not is_whole(chunk, len(chunk))
+    assert [row["request"] for row in rig.kept.rows] == [1, 2, 3, 4]
 
 
 def test_a_row_has_the_times_of_its_traffic(rig: Rig) -> None:
@@ -177,56 +156,60 @@ def test_a_row_has_the_times_of_its_traffic(rig: Rig) -> None:
     assert [(row["time_ns"], row["latency_ns"]) for row in rig.kept.rows] == [(1000 * at, 70) for at in range(4)]
 
 
-def test_a_long_request_is_read_ahead_and_not_copied(rig: Rig) -> None:
+def test_requests_of_one_call_are_rows(rig: Rig) -> None:
+    """As `unwrap` sends them: what is before the records, the records, and what is after them."""
     exchange(rig, 0)
-    exchange(rig, 1)
-    for at in range(2, 5):
-        rig.sent(request(9, at, a_batch(records=9, size=4000)))
+    asked = [request(9, at, a_batch(Codec.ZSTD, 900, 100)) for at in range(1, 4)]
+    rig.gathered([piece for frame in asked for piece in (frame[:150], frame[150:-3], frame[-3:])])
+    for at in range(1, 4):
         rig.received(answer(9, at))
-    assert [type(what) for *_, what, _ in rig.backlog.waiting][-6:] == [tuple, bytes] * 3
     rig.backlog.settle()
-    assert [row["request"] for row in rig.kept.rows] == [1, 2, 3, 4, 5]
-    assert rig.kept.rows[-1]["record_count"] == 9
+    assert [row["request"] for row in rig.kept.rows] == [1, 2, 3, 4]
+    assert {row["raw_bytes"] for row in rig.kept.rows[1:]} == {len(a_batch(records=900, size=100)) - 61}
 
 
-@pytest.mark.parametrize("names", [("orders", "a" * 90), ("a" * 90, "orders")])
-def test_what_was_kept_for_one_topic_is_not_read_as_for_another(rig: Rig, names: tuple[str, str]) -> None:
-    for at in range(8):
-        exchange(rig, at, topic=names[at % 2])
+@pytest.mark.parametrize("token", [bytes(30), b"\xff" * 30, b"token"])
+def test_a_token_is_no_request_that_others_are_like(rig: Rig, token: bytes) -> None:
+    rig.tap.expect_tokens(2)
+    for _ in range(2):
+        rig.sent(len(token).to_bytes(4) + token)
+        rig.received((4).to_bytes(4) + bytes(4))
+    for at in range(3):
+        exchange(rig, at)
+    rig.transport.close()
+    assert (rig.broke, [row["request"] for row in rig.kept.rows]) == (0, [3, 4, 5])
+
+
+def beat(rig: Rig, correlation_id: int, client: str = "maker", size: int = 6) -> None:
+    asked = frames.heartbeat(client)
+    rig.sent(asked[:8] + correlation_id.to_bytes(4) + asked[12:], 10 * correlation_id)
+    rig.received((4 + size).to_bytes(4) + correlation_id.to_bytes(4) + bytes(size), 10 * correlation_id + 3)
+
+
+def test_requests_without_records_are_read_by_a_template(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    for at in range(2):
+        beat(rig, at)
     rig.backlog.settle()
-    for at in range(8, 12):
-        rig.sent(request(9, at, a_batch(records=9, size=4000), topic=names[at % 2]))
-        rig.received(answer(9, at, topic=names[at % 2]))
-    assert [see.__name__ for _, see, *_ in rig.backlog.waiting] == ["held", "received"] * 4
+    monkeypatch.setattr(RequestWalker, "feed", None)
+    monkeypatch.setattr(AnswerWalker, "feed", None)
+    for at in range(2, 9):
+        beat(rig, at, size=at)
     rig.backlog.settle()
-    assert [row["topic"] for row in rig.kept.rows] == [*names] * 6
     assert rig.broke == 0
+    assert [(row["request"], row["time_ns"], row["latency_ns"], row["kind"]) for row in rig.kept.rows] == [
+        (at + 1, 10 * at, 3, Kind.REQUEST) for at in range(9)
+    ]
+    assert [row["response_bytes"] for row in rig.kept.rows[2:]] == [8 + at for at in range(2, 9)]
 
 
-def test_what_is_in_front_of_a_request_that_was_read_ahead_may_change_its_name(rig: Rig) -> None:
-    hello = bytearray(frames.api_versions("maker"))
-    hello[8:12] = (2).to_bytes(4)
+def test_notes_of_requests_with_one_id_are_in_their_order(rig: Rig) -> None:
     exchange(rig, 0)
-    exchange(rig, 1)
-    rig.sent(bytes(hello))
-    rig.sent(request(9, 3, a_batch(records=9, size=4000)))
-    rig.received((8).to_bytes(4) + (2).to_bytes(4) + bytes(4))
-    rig.received(answer(9, 3))
-    rig.transport.close()
-    assert [(row["request"], row["software"]) for row in rig.kept.rows][2:] == [(3, "bench/1"), (4, "bench/1")]
-
-
-@pytest.mark.parametrize("size", [40, 4000])
-def test_what_is_inside_a_request_is_no_request(rig: Rig, size: int) -> None:
-    exchange(rig, 0)
-    exchange(rig, 1)
-    inside, head = request(9, 3, a_batch(size=size)), Struct(">hhih").pack(18, 99, 2, 0)
-    rig.sent((len(head) + len(inside)).to_bytes(4) + head)
-    rig.sent(inside)
-    rig.received((4).to_bytes(4) + (2).to_bytes(4))
-    exchange(rig, 4)
-    rig.transport.close()
-    assert [(row["request"], row["api_key"]) for row in rig.kept.rows] == [(1, 0), (2, 0), (3, 18), (4, 0)]
+    for reason in ("first", "second"):
+        rig.tap.note(1, RequestAnnotation(treatment=Treatment(reason=reason)))
+    for _ in range(3):
+        exchange(rig, 1)
+    rig.backlog.settle()
+    assert [row["reason"] for row in rig.kept.rows] == [None, "first", "second", None]
 
 
 def test_a_connection_that_ends_has_all_its_rows(rig: Rig) -> None:
@@ -257,91 +240,42 @@ def test_before_anything_is_said_of_a_connection_all_is_seen(rig: Rig, saying: s
 
 
 def test_what_waits_is_bounded(rig: Rig) -> None:
-    exchange(rig, 0)
-    for at in range(1, LIMITS.chunks):
+    for at in range(LIMITS.chunks):
         exchange(rig, at)
-        assert len(rig.backlog.waiting) < LIMITS.chunks
-    assert rig.wakes >= LIMITS.chunks // LIMITS.wake_every
-    copied = [what for _, see, _, what, _ in rig.backlog.waiting if see == rig.tap.sent]
-    assert rig.deferred_bytes == sum(map(len, copied)) < LIMITS.bytes
+        assert len(rig.deferred) <= LIMITS.chunks >= len(rig.backlog.waiting) - LIMITS.chunks // LIMITS.step - 1
+    assert 0 < len(rig.kept.raw) < LIMITS.chunks
     rig.backlog.settle()
-    assert rig.deferred_bytes == 0
-    assert len(rig.kept.raw) == LIMITS.chunks
+    assert (len(rig.kept.raw), rig.deferred) == (LIMITS.chunks, [])
 
 
-def test_long_requests_of_many_partitions_are_read_ahead(rig: Rig) -> None:
-    exchange(rig, 0)
-    sets = {topic: dict.fromkeys(range(5), a_batch(records=9, size=400)) for topic in ("orders", "others")}
-    for at in range(1, 4):
-        rig.sent(request_of(9, at, sets))
-        rig.received(answer_of(9, at, sets))
-    assert len(rig.kept.raw) == 0
-    assert rig.deferred_bytes == 3 * 10 * _OF_A_BATCH
+def test_answers_without_requests_are_bounded_too(rig: Rig) -> None:
+    rig.sent(frames.fetch("reader", TOPIC, {0: 0}))
+    answered = frames.fetch_answer(TOPIC, a_batch(size=9) * 9_000)
+    for at in range(0, 3 * LIMITS.chunks * 50, 50):
+        rig.received(answered[at : at + 50])
+        assert len(rig.deferred) <= 2 * LIMITS.chunks
     rig.backlog.settle()
-    assert rig.deferred_bytes == 0
-    places = [(topic, index) for topic in sets for index in range(5)]
-    assert [(row["request"], row["topic"], row["partition"]) for row in rig.kept.rows] == [
-        (1, "orders", 0), *((at, *place) for at in (2, 3, 4) for place in places),
-    ]  # fmt: skip
+    assert rig.tap.unread == 0
 
 
-def test_a_request_that_comes_in_pieces_is_read_as_they_pass(rig: Rig) -> None:
-    exchange(rig, 0)
-    sets = {"orders": dict.fromkeys(range(3), a_batch(records=9, size=4000))}
-    asked = request_of(9, 1, sets)
-    for at in range(0, len(asked), 20_000):
-        rig.sent(asked[at : at + 20_000], at)
-    rig.received(answer_of(9, 1, sets), 1_000_000)
-    assert [see.__name__ for _, see, *_ in rig.backlog.waiting] == ["received", "read", "received"]
-    rig.backlog.settle()
-    assert [(row["partition"], row["time_ns"], row["latency_ns"]) for row in rig.kept.rows[1:]] == [
-        (at, 100_000, 900_000) for at in range(3)
-    ]
+def test_of_a_full_backlog_every_send_parses_a_part_until_it_is_empty(rig: Rig) -> None:
+    sends = 0
+    while len(rig.backlog.waiting) < LIMITS.chunks - 1:
+        rig.sent(request(9, 0, a_batch()))
+    while rig.backlog.waiting:
+        rig.sent(request(9, 0, a_batch()))
+        sends += 1
+    assert rig.deferred == []
+    assert sends == LIMITS.chunks // LIMITS.step + 1
 
 
-def test_the_walker_goes_on_where_a_piece_is_not_as_usual(rig: Rig) -> None:
-    exchange(rig, 0)
-    sets = {"orders": {0: a_batch(records=9, size=4000), 1: a_batch(records=9, size=4000) * 2, 2: a_batch()}}
-    asked = request_of(9, 1, sets)
-    begun = []
-    for piece in (asked[:20_000], asked[20_000:50_000], asked[50_000:]):
-        rig.sent(piece)
-        begun.append(is_amid(rig))
-    assert begun == [True, False, False]
-    rig.received(answer_of(9, 1, sets))
-    exchange(rig, 2)
-    rig.backlog.settle()
-    assert [(row["request"], row["partition"]) for row in rig.kept.rows] == [
-        (1, 0), (2, 0), (2, 1), (2, 1), (2, 2), (3, 0),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("saying", ["note", "unread", "next_number"])
-def test_in_the_midst_of_a_request_the_walker_takes_over(rig: Rig, saying: str) -> None:
-    exchange(rig, 0)
-    sets = {"orders": dict.fromkeys(range(3), a_batch(records=9, size=4000))}
-    asked = request_of(9, 1, sets)
-    rig.sent(asked[:50_000])
-    assert is_amid(rig)
-    SAYINGS[saying](rig.tap)
-    assert not is_amid(rig)
-    rig.sent(asked[50_000:])
-    rig.received(answer_of(9, 1, sets))
-    rig.backlog.settle()
-    assert [(row["request"], row["partition"]) for row in rig.kept.rows] == [(1, 0), (2, 0), (2, 1), (2, 2)]
-
-
-def test_what_was_read_ahead_is_bounded() -> None:
-    most = 250 * _OF_A_BATCH
-    rig = Rig(BacklogLimits(bytes=most))
-    exchange(rig, 0)
-    sets = {"orders": dict.fromkeys(range(100), a_batch(size=400))}
-    for at in range(1, 6):
-        rig.sent(request_of(9, at, sets))
-        assert rig.deferred_bytes <= most
-        rig.received(answer_of(9, at, sets))
-    rig.backlog.settle()
-    assert len(rig.kept.rows) == 501
+def test_many_connections_share_the_bound() -> None:
+    rig = Rig(BacklogLimits(chunks=8, step=2))
+    others = [TappedTransport(rig.socket, Tap(PLACE, Kept()), rig, rig.backlog) for _ in range(20)]
+    for at in range(9):
+        for other in others:
+            other.send(memoryview(request(9, at, a_batch())))
+            assert sum(len(one.deferred) for one in others) <= 8
 
 
 def test_requests_without_batches_take_no_room_from_those_with_some(rig: Rig) -> None:
@@ -381,25 +315,12 @@ def test_an_answer_to_be_judged_is_not_overtaken_by_those_behind_it() -> None:
     assert seen[2:] == ["begins 11", "ends 11", "begins 12", "ends 12"]
 
 
-@pytest.mark.parametrize("size", [40, 1000])
-def test_the_bytes_that_wait_are_bounded(size: int) -> None:
-    large = request(9, 1, a_batch(records=9, size=size) * 2)  # cannot be read ahead
-    rig = Rig(BacklogLimits(bytes=3 * len(large)))
-    exchange(rig, 0)
-    for at in range(1, 9):
-        rig.sent(large[:8] + at.to_bytes(4) + large[12:])
-        rig.received(answer(9, at))
-        assert rig.backlog.room >= 0
-    assert 1 < len(rig.kept.rows) < 17
-    rig.backlog.settle()
-    assert [row["request"] for row in rig.kept.rows] == [1, *(at for at in range(2, 10) for _ in range(2))]
-
-
 def test_what_waits_is_read_in_slices() -> None:
-    rig = Rig(BacklogLimits(slice_ns=0))
+    rig = Rig(BacklogLimits(slice_ns=0, step=16))
     for at in range(1 + 20):
         exchange(rig, at)
-    assert [(rig.backlog.settle_some(), len(rig.kept.raw)) for _ in range(3)] == [(True, 8), (True, 16), (False, 21)]
+    found = [(rig.backlog.settle_some(), len(rig.kept.raw)) for _ in range(3)]
+    assert found == [(True, 8), (True, 16), (False, 21)]
     assert [row["request"] for row in rig.kept.rows] == list(range(1, 22))
 
 
@@ -442,13 +363,14 @@ def test_an_error_in_a_chunk_that_is_parsed_as_it_passes_does_not_reach_the_traf
     rig = Rig(tap=tap)
     for _ in range(2):
         rig.sent(frames.fetch("reader", TOPIC, {0: 0}))
-        rig.received(frames.fetch_answer(TOPIC, a_batch()))
+        rig.received(frames.fetch_answer(TOPIC, a_batch() * 40))
     assert (rig.broke, rig.kept.raw) == (1, [])
 
 
 def test_an_error_in_one_of_several_buffers_does_not_reach_the_traffic() -> None:
     rig = Rig(tap=AngryWhenSent)
-    assert rig.transport.sendmsg([WHOLE, WHOLE]) == 2 * len(WHOLE)
+    rig.gathered([request(9, 2, a_batch())] * 2)
+    rig.backlog.settle()
     assert rig.broke == 1
 
 
@@ -492,6 +414,12 @@ BATCHES = {
 USUAL = ["small", "small", "one byte", "large", "large", "zstd", "gzip", "snappy"]
 
 
+UNWRAPPED = RequestAnnotation(
+    treatment=Treatment(reason="no envelope"),
+    sources={("orders", 0): [BatchSource("source", 3, 100, 102)], ("others", 0): [None], ("others", 1): []},
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     request: bytes
@@ -506,9 +434,24 @@ SETS = st.dictionaries(st.integers(0, 4), SET, min_size=1, max_size=5) | st.inte
 )
 
 
+def a_beat(draw: st.DrawFn, correlation_id: int) -> Exchange:
+    """A request without records, by one of two clients; the answer may be cut short."""
+    asked = bytearray(frames.heartbeat(draw(st.sampled_from(["maker", "maker", "another"]))))
+    asked[8:12] = correlation_id.to_bytes(4)
+    if draw(st.integers(0, 9)) == 9:
+        asked[draw(st.integers(4, len(asked) - 1))] = draw(st.integers(0, 255))
+        asked[8:12] = correlation_id.to_bytes(4)
+    body = draw(st.sampled_from([b"", bytes(6), bytes(300)]))
+    note = draw(st.sampled_from([None] * 9 + [RequestAnnotation(treatment=Treatment(reason="why"))]))
+    answered = (4 + len(body)).to_bytes(4) + correlation_id.to_bytes(4) + body
+    return Exchange(request=bytes(asked), answer=answered, note=note)
+
+
 @st.composite
 def an_exchange(draw: st.DrawFn, correlation_id: int) -> Exchange:
-    kind = draw(st.sampled_from(["produce"] * 12 + ["hello", "fetch", "damaged"]))
+    kind = draw(st.sampled_from(["produce"] * 12 + ["beat"] * 4 + ["hello", "fetch", "damaged"]))
+    if kind == "beat":
+        return a_beat(draw, correlation_id)
     if kind == "hello":
         hello = bytearray(frames.api_versions(draw(st.sampled_from(["maker", "another"]))))
         hello[8:12] = correlation_id.to_bytes(4)
@@ -549,7 +492,7 @@ def an_exchange(draw: st.DrawFn, correlation_id: int) -> Exchange:
             | st.integers(len(asked) - 9, len(asked) - 1)
         )
         asked = asked[:at] + draw(st.binary(min_size=1, max_size=1)) + asked[at + 1 :]
-    note = draw(st.sampled_from([None] * 20 + [RequestAnnotation(treatment=Treatment(reason="why"))]))
+    note = draw(st.sampled_from([None] * 20 + [RequestAnnotation(treatment=Treatment(reason="why")), UNWRAPPED]))
     return Exchange(request=asked, answer=answered, note=note)
 
 
@@ -639,10 +582,14 @@ def judge(tap: Tap, what: str, given_: Any) -> None:
             tap.judge(at, {(TOPIC.topic_id, 0): FetchOutcome(reason="why")})
 
 
-def put_off(rig: Rig, events: list[Event]) -> None:
+def put_off(rig: Rig, events: list[Event], pieces: int) -> None:
+    """`pieces`: bytes of the buffers of one call; 0: one buffer."""
     for now_ns, (what, given_) in enumerate(events):
         if what == "note":
             rig.tap.note(*given_)
+        elif what == "sent" and pieces:
+            chunk = given_[0]
+            rig.gathered([chunk[at : at + pieces] for at in range(0, len(chunk), pieces)], 10 * now_ns)
         elif what == "sent":
             rig.sent(given_[0], 10 * now_ns)
         elif what == "received":
@@ -655,16 +602,16 @@ def put_off(rig: Rig, events: list[Event]) -> None:
 
 @settings(deadline=None, max_examples=400)
 @given(
-    traffic() | traffic(alike=True), st.sampled_from([3, 40, 100_000]), st.sampled_from([4, 300, LIMITS.long]),
-    st.sampled_from([2, LIMITS.chunks]),
+    traffic() | traffic(alike=True), st.sampled_from([3, 40, 100_000]), st.sampled_from([4, 300, LIMITS.chunk_bytes]),
+    st.sampled_from([2, LIMITS.chunks]), st.sampled_from([0, 0, 60, 130, 400]),
 )  # fmt: skip
 def test_whatever_passes_the_rows_are_those_of_the_walkers(
-    events: list[Event], batches: int, long: int, most: int
+    events: list[Event], batches: int, long: int, most: int, pieces: int
 ) -> None:
-    limits = BacklogLimits(long=long, copied=2 * long, chunks=most, wake_every=2, slice_ns=0, step=2)
+    limits = BacklogLimits(chunk_bytes=long, chunks=most, slice_ns=0, step=2)
     wanted, rows = at_once(events, batches)
     rig = Rig(limits, most_waiting=batches)
-    put_off(rig, events)
+    put_off(rig, events, pieces)
     assert rig.kept.rows == rows.rows
     assert (rig.tap.unread, rig.tap.lost, rig.kept.dropped) == (wanted.unread, wanted.lost, rows.dropped)
     assert (rig.broke, rig.ends) == (0, 1)

@@ -106,6 +106,22 @@ async def test_acks_are_found_in_a_request_that_arrives_byte_by_byte() -> None:
         assert list(r.connection.in_flight) == [2]
 
 
+@pytest.mark.parametrize("cut", [13, 21, 24, 26])
+async def test_the_bytes_of_an_earlier_request_are_not_read_as_the_missing_ones_of_the_next(cut: int) -> None:
+    """They are still in the shared receive buffer, at the same place."""
+    async with rig(silent) as r:
+        client = await r.client()
+        for number in range(1, 3):
+            await client.send(produce(9, acks=-1, number=number))
+            await until(lambda number=number: len(r.broker.received) == number)
+        frame = produce(9, acks=0, number=3)
+        for part in (frame[:cut], frame[cut:]):
+            await client.send(part)
+            await trio.testing.wait_all_tasks_blocked()
+        await until(lambda: len(r.broker.received) == 3)
+        assert list(r.connection.in_flight) == [1, 2]
+
+
 async def test_an_answer_out_of_order_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def answer(broker: BrokerSide, frame: bytes) -> None:
         await broker.send(response(correlation_id(frame) + 1))

@@ -7,7 +7,7 @@
     rows   := fixed-width rows (`columns`), one per record batch in each direction, and one per request without records
     names  := the strings that rows refer to by number
 
-`pending` keeps a request until its answer. `produce_template` and `ahead` are faster readers of Produce requests,
-`sizes` reads uncompressed sizes in place. A file is append-only. Its end may be torn and its middle damaged: a reader
-loses the damaged block, and reports it.
+`pending` keeps a request until its answer. A `template` reads requests that are like earlier ones (`produce_template`,
+`request_template`), `sizes` reads uncompressed sizes in place. A file is append-only. Its end may be torn and its
+middle damaged: a reader loses the damaged block, and reports it.
 """

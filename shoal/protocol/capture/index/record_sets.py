@@ -21,7 +21,7 @@ from shoal.protocol.capture.index.stream import Abandon, FrameWalker, More, read
 from shoal.protocol.records.key_sample import KeySampler, has_keys
 from shoal.protocol.wire.types import Topic
 
-__all__ = ["MAX_BATCHES", "PartitionRows", "RecordSetWalker", "SingleBatch", "as_rows"]
+__all__ = ["MAX_BATCHES", "PartitionRows", "RecordSetWalker", "SingleBatch", "as_rows", "read_topic"]
 
 MAX_BATCHES: Final = 100_000
 """Maximum per frame; further ones are counted but not read."""
@@ -29,6 +29,7 @@ MAX_BATCHES: Final = 100_000
 _BATCH_START: Final = Struct(">qi4xb4xh")  # base offset, length, magic, attributes
 _LEGACY_START: Final = Struct(">qi4xbb")  # offset, size, magic, attributes
 _LEGACY: Final = Struct(">qiibIhiqqqhii")
+_BY_ID_FROM, _TOPIC_ID = 13, 16
 _LENGTH_END: Final = 12
 _LEAST_LENGTH: Final = HEADER_SIZE - _LENGTH_END
 _LEAST: Final = {0: 14, 1: 22, 2: _LEAST_LENGTH}  # the least lengths, by magic (LegacyRecord, DefaultRecordBatch)
@@ -68,7 +69,6 @@ def as_rows(one: PartitionRows | SingleBatch) -> PartitionRows:
 class RecordSetWalker(FrameWalker):
     __slots__ = (
         "_batch",
-        "_by_id",
         "_compact",
         "_error",
         "_index",
@@ -80,6 +80,7 @@ class RecordSetWalker(FrameWalker):
         "_tails",
         "_topic",
         "_topics",
+        "_version",
         "batches",
         "error",
         "overlooked",
@@ -93,7 +94,7 @@ class RecordSetWalker(FrameWalker):
         self.partitions: list[PartitionRows | SingleBatch] = []
         self.batches = 0
         self.error = 0  # of the frame's first partition that has one
-        self._compact = self._by_id = False
+        self._compact, self._version = False, 0
         self._topics = self._partitions = self._index = self._error = 0
         self._topic: Topic = ""
         self._set_left = 0  # bytes of the record set
@@ -109,7 +110,7 @@ class RecordSetWalker(FrameWalker):
         raise NotImplementedError
 
     def begin_topics(self, version: int, *, flexible_from: int) -> None:
-        self._compact, self._by_id = version >= flexible_from, version >= 13
+        self._compact, self._version = version >= flexible_from, version
         self.partitions, self.batches, self.error = [], 0, 0
         self._tails, self._set_left = [], 0
 
@@ -119,12 +120,7 @@ class RecordSetWalker(FrameWalker):
         return pos
 
     def _read_topic(self, view: memoryview, pos: int, stop: int) -> int:
-        if self._by_id:
-            topic: Topic = bytes(view[pos : pos + 16])
-            pos += 16
-        else:
-            name, pos = read_name(view, pos, compact=self._compact)
-            topic = str(name, "utf-8", "replace")
+        topic, pos = read_topic(view, pos, self._version, compact=self._compact)
         count, pos = read_length(view, pos, compact=self._compact)
         self._topic, self._partitions = topic, count
         self._step = self.read_partition if count else self._end_topic
@@ -298,6 +294,13 @@ class RecordSetWalker(FrameWalker):
         self._raw += plain
         self._raw_left = left - _INT32.size - size
         return block + size if self._raw_left else self._know(self._raw, block + size)
+
+
+def read_topic(view: memoryview, pos: int, version: int, *, compact: bool) -> tuple[Topic, int]:
+    if version >= _BY_ID_FROM:
+        return bytes(view[pos : pos + _TOPIC_ID]), pos + _TOPIC_ID
+    name, pos = read_name(view, pos, compact=compact)
+    return str(name, "utf-8", "replace"), pos
 
 
 def _batch_size(tail: bytes) -> int:

@@ -6,20 +6,27 @@ v9-v12   flexible: header tags, compact lengths  v13      topics by id
 
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Final
+from struct import error as struct_error
+from typing import Final, NamedTuple
 
-from shoal.protocol.capture.index.ahead import MOST_KNOWN, AheadReader, Begun, known_of
 from shoal.protocol.capture.index.columns import HEADER_SIZE
 from shoal.protocol.capture.index.pending import TOKEN, Request
-from shoal.protocol.capture.index.produce_template import MOST_TEMPLATES, ProduceTemplate, template_of
-from shoal.protocol.capture.index.record_sets import MAX_BATCHES, RecordSetWalker, as_rows
+from shoal.protocol.capture.index.produce_template import ProduceTemplate
+from shoal.protocol.capture.index.produce_template import template_of as produce_template_of
+from shoal.protocol.capture.index.record_sets import MAX_BATCHES, RecordSetWalker, as_rows, read_topic
+from shoal.protocol.capture.index.request_template import RequestTemplate
+from shoal.protocol.capture.index.request_template import template_of as request_template_of
 from shoal.protocol.capture.index.sizes import NOT_HERE, said_size
-from shoal.protocol.capture.index.stream import read_length, read_name, read_tags
+from shoal.protocol.capture.index.stream import Abandon, More, read_length, read_name, read_tags
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import REQUEST_PREFIX, SIZE_BYTES, read_request_prefix, read_size
+from shoal.protocol.wire.types import Topic
 
-__all__ = ["RequestWalker"]
+__all__ = ["MOST_TEMPLATES", "RequestWalker", "Template"]
 
+MOST_TEMPLATES: Final = 4
+"""A connection keeps so many: enough for a producer to a few topics."""
+Template = ProduceTemplate | RequestTemplate
 _LEAST: Final = 8
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _NEWEST_PRODUCE: Final = 13
@@ -29,7 +36,6 @@ _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 _SOFTWARE_FROM: Final = 3  # KIP-511
 _CONTROLLED_SHUTDOWN: Final = int(ApiKey.CONTROLLED_SHUTDOWN)
 _INDEX: Final = Struct(">i")
-_NO_TAGS: Final = 3  # bytes after a request's last records: for the partition, the topic and the whole request
 _HEAD: Final = 4 + 4 + HEADER_SIZE  # of a partition: its index, the length of its records and their header
 _BATCH_START: Final = Struct(">i4xb4xh").unpack_from  # length, magic, attributes,
 _BATCH_AT: Final = 8  # after the base offset
@@ -37,10 +43,22 @@ _LENGTH_END: Final = 12
 _CODEC: Final = 7
 
 
+class Head(NamedTuple):
+    """The start of a Produce request, up to its first partition. `middle`: its bytes after the correlation id."""
+
+    middle: bytes
+    version: int
+    client: bytes
+    acks: int
+    topics: int
+    topic: Topic
+    partitions: int
+
+
 class RequestWalker(RecordSetWalker):
     """Calls `sent(request)` for each complete request. `tokens`: expected SASL tokens, which have no header."""
 
-    __slots__ = ("_head", "_request", "_sent", "_templates", "ahead", "number", "software", "tokens", "unknown")
+    __slots__ = ("_head", "_request", "_sent", "_templates", "number", "software", "tokens", "unknown")
 
     def __init__(self, sent: Callable[[Request], None]) -> None:
         super().__init__(REQUEST_PREFIX)
@@ -50,21 +68,8 @@ class RequestWalker(RecordSetWalker):
         self.unknown = 0  # Produce requests of an unknown version
         self.software = ""
         self._request = Request(TOKEN, 0, 0, 0, 0)
-        self._templates: list[ProduceTemplate] = []
-        self.ahead = AheadReader()
-        self._head = b""  # start of a Produce request unlike `ahead.known`
-
-    def take_over(self, begun: Begun) -> None:
-        """Continue a request that was partly read ahead."""
-        known = begun.known
-        self.number += 1
-        self.begin_topics(known.version, flexible_from=_COMPACT_FROM)
-        request = self._request = Request(_PRODUCE, known.version, begun.correlation_id, begun.size, self.number)
-        request.client, request.acks = known.client, known.acks
-        self.partitions, self.batches = [*begun.usual], len(begun.usual)
-        self._topic, self._topics, self._partitions = begun.topic, begun.topics, begun.partitions + 1
-        self._left, self._skip = begun.left, begun.gap
-        self._step = self._end_partition
+        self._templates: list[Template] = []
+        self._head: Head | None = None  # of the last Produce request; the next one probably has the same
 
     @property
     def is_between(self) -> bool:
@@ -72,28 +77,25 @@ class RequestWalker(RecordSetWalker):
         return not (self._left or self._carry or self.tokens or self.sampler is not None or self.lost)
 
     @property
-    def known(self) -> Sequence[ProduceTemplate]:
+    def known(self) -> Sequence[Template]:
         """Templates that may read the next frame; none while the walker must be fed."""
         return self._templates if self.is_between else ()
 
     def feed(self, chunk: memoryview) -> None:
         super().feed(chunk)
-        if self._request.api_key == _PRODUCE and self._request.size == len(chunk) and not (self._left or self._carry):
+        if self._request.size == len(chunk) and self.is_between:
             self._learn(chunk)
 
-    def feed_kept(self, frame: bytes, size: int) -> None:
-        """Read the kept part of a frame of `size` bytes."""
-        super().feed(memoryview(frame))
-        self.pass_over(size - len(frame) - (_NO_TAGS if self._compact else 0))
-        if self._request.api_key == _PRODUCE and self._request.size == size and self.is_between_frames:
-            self._learn(memoryview(frame))
-
     def _learn(self, frame: memoryview) -> None:
-        """Feed a whole Produce request, or its kept part."""
-        if len(self.partitions) == 1 and self.batches == 1:
-            template = template_of(frame, self._request, as_rows(self.partitions[0]))
-            if template is not None:
-                self._templates = [template, *self._templates[: MOST_TEMPLATES - 1]]
+        """From a whole request."""
+        request = self._request
+        template: Template | None = None
+        if request.api_key != _PRODUCE:
+            template = request_template_of(frame, request)
+        elif len(self.partitions) == 1 and self.batches == 1:
+            template = produce_template_of(frame, request, as_rows(self.partitions[0]))
+        if template is not None:
+            self._templates = [template, *self._templates[: MOST_TEMPLATES - 1]]
 
     def forget(self) -> None:
         """All templates."""
@@ -127,9 +129,6 @@ class RequestWalker(RecordSetWalker):
     def ended(self) -> None:
         self.finish()
         self._request.partitions = self.partitions
-        if self._head:
-            self.ahead.learn(known_of(memoryview(self._head), self._request))
-            self._head = b""
         self._sent(self._request)
 
     def _read_header(self, view: memoryview, pos: int, stop: int) -> int:
@@ -137,13 +136,17 @@ class RequestWalker(RecordSetWalker):
         pos += REQUEST_PREFIX
         if request.api_key == _CONTROLLED_SHUTDOWN and not request.api_version:
             return start + self._left
+        if request.api_key == _PRODUCE and (head := self._head_at(view, start)) is not None:
+            request.client, request.acks = head.client, head.acks
+            self.begin_topics(head.version, flexible_from=_COMPACT_FROM)
+            self._topics, self._topic, self._partitions = head.topics, head.topic, head.partitions
+            self._step = self.read_partition
+            return pos + len(head.middle)
         client, pos = read_name(view, pos, compact=False)
         request.client = client
         if request.api_key == _PRODUCE:
             if 0 <= request.api_version <= _NEWEST_PRODUCE:
                 self.begin_topics(request.api_version, flexible_from=_COMPACT_FROM)
-                head = view[start : start + MOST_KNOWN]
-                self._head = b"" if self.ahead.known.begins(head) else bytes(head)
                 self._step = self._read_produce
                 return pos
             self.unknown += 1
@@ -151,6 +154,13 @@ class RequestWalker(RecordSetWalker):
             self._step = self._read_software
             return pos
         return start + self._left
+
+    def _head_at(self, view: memoryview, start: int) -> Head | None:
+        """None: it has not arrived completely, or the steps must read it."""
+        head, version, pos = self._head, self._request.api_version, start + REQUEST_PREFIX
+        if head is None or head.version != version or view[pos : pos + len(head.middle)] != head.middle:
+            head = self._head = _read_head(view, pos, version)
+        return None if head is None or len(head.middle) > self._left - REQUEST_PREFIX else head
 
     def _read_software(self, view: memoryview, pos: int, stop: int) -> int:
         start = pos
@@ -208,6 +218,26 @@ class RequestWalker(RecordSetWalker):
             self._partitions = left
             self._step = self.read_partition if left else self._end_topic
         return pos
+
+
+def _read_head(view: memoryview, start: int, version: int) -> Head | None:
+    if not 0 <= version <= _NEWEST_PRODUCE:
+        return None
+    compact = version >= _COMPACT_FROM
+    try:
+        client, pos = read_name(view, start, compact=False)
+        pos = read_tags(view, pos) if compact else pos
+        if version >= _TRANSACTIONAL_FROM:
+            _, pos = read_name(view, pos, compact=compact)
+        acks, _ = _ACKS.unpack_from(view, pos)
+        topics, pos = read_length(view, pos + _ACKS.size, compact=compact)
+        topic, pos = read_topic(view, pos, version, compact=compact)
+        partitions, pos = read_length(view, pos, compact=compact)
+    except (More, Abandon, IndexError, struct_error):
+        return None
+    if pos > len(view) or not (topics and partitions):
+        return None
+    return Head(bytes(view[start:pos]), version, client, acks, topics, topic, partitions)
 
 
 def _records_length(view: memoryview, pos: int, *, compact: bool) -> tuple[int, int]:

@@ -16,10 +16,10 @@ from shoal.protocol.capture.index.columns import (
     Handling,
     Kind,
 )
-from shoal.protocol.capture.index.pending import BatchSource, FetchOutcome, Request, Treatment
-from shoal.protocol.capture.index.produce_template import PartitionTemplate
+from shoal.protocol.capture.index.pending import BatchSource, FetchOutcome, Request, RequestAnnotation, Treatment
 from shoal.protocol.capture.index.record_sets import PartitionRows, SingleBatch, as_rows
 from shoal.protocol.capture.index.sink import Sink
+from shoal.protocol.capture.index.template import NO_SOURCE, RowTemplate, Treated
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.compression import Codec, stated_size
 from shoal.protocol.wire.types import Topic
@@ -79,6 +79,7 @@ _NO_OFFSETS: Final = Struct("<qq").pack(-1, -1)
 _NOT_LOOKED: Final = -1  # keys not inspected
 assert _USUAL.size == ROW_SIZE
 _NO_SOURCE: Final = Struct("<IIii")  # reason, source topic and partition, node
+_NAMES_END: Final = _NAMES.size + _NO_SOURCE.size
 _PARTITION: Final = Struct("<ii")  # its index, and no throttle time
 
 
@@ -94,16 +95,23 @@ class RowMaker:
         self._elsewhere = _NO_SOURCE.pack(0, 0, -1, place.node)
         self.software = ""
 
-    def name(self, partition: PartitionTemplate) -> None:
+    def name(self, template: RowTemplate) -> None:
         """Pack the common part again: the sink's `epoch` has changed, or a topic's name was unknown."""
-        produce, place, number, sink = partition.produce, self._place, self._number, self._sink
-        names = (str(produce.client, "utf-8", "replace"), self.software, place.listener, place.cluster)
-        topic = sink.topic(place.cluster, produce.topic) if produce.topic else 0
-        partition.connection = place.connection
-        partition.names = (
-            _NAMES.pack(*map(number, names), topic) + self._elsewhere + _PARTITION.pack(partition.index, 0)
-        )
-        partition.epoch = sink.epoch if sink.knows(place.cluster, produce.topic) else -1
+        place, number, sink = self._place, self._number, self._sink
+        names = (str(template.client, "utf-8", "replace"), self.software, place.listener, place.cluster)
+        topic = sink.topic(place.cluster, template.topic) if template.topic else 0
+        template.connection = place.connection
+        template.names = _NAMES.pack(*map(number, names), topic) + self._elsewhere + _PARTITION.pack(template.index, 0)
+        template.epoch = sink.epoch if sink.knows(place.cluster, template.topic) else -1
+
+    def treated(self, template: RowTemplate, note: RequestAnnotation) -> Treated:
+        """For a template that is named."""
+        sources = note.sources.get((template.topic, template.index))
+        treatment, offsets = note.treatment, NO_SOURCE
+        if sources and (source := sources[0]) is not None:
+            treatment, offsets = _unwrapped(source), _SOURCE.pack(source.first, source.last)
+        what = bytes((*template.kind_and_direction, treatment.handling, 0))
+        return template.names[: _NAMES.size] + self._from(treatment) + template.names[_NAMES_END:], what, offsets
 
     def request(self, request: Request, answered: Answered, direction: Direction, error: int) -> None:
         """The row of a request without records."""
@@ -194,12 +202,7 @@ class RowMaker:
             treatment = request.note.treatment
             if source is not None:
                 tail = _with_source(tail, source.first, source.last)
-                treatment = Treatment(
-                    handling=Handling.UNWRAPPED,
-                    reason=source.reason,
-                    source_topic=source.topic,
-                    source_partition=source.partition,
-                )
+                treatment = _unwrapped(source)
             one = rows._replace(tails=[tail])
             self.batches(request, answered, Direction.PRODUCED, treatment, one)
 
@@ -260,6 +263,15 @@ class RowMaker:
             treatment.handling,
             0,
         )
+
+
+def _unwrapped(source: BatchSource) -> Treatment:
+    return Treatment(
+        handling=Handling.UNWRAPPED,
+        reason=source.reason,
+        source_topic=source.topic,
+        source_partition=source.partition,
+    )
 
 
 def row_of(batch: memoryview, log_offset: int) -> bytes:

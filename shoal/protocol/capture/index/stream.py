@@ -32,7 +32,6 @@ __all__ = [
     "More",
     "Step",
     "is_several",
-    "is_whole",
     "read_length",
     "read_name",
     "read_tags",
@@ -153,22 +152,6 @@ class FrameWalker:
                 self.ended()
         return pos
 
-    def pass_over(self, size: int) -> None:
-        """The rest of the frame: `size` bytes of records that were not kept, then empty tags."""
-        if self.lost:
-            return
-        if self._skip >= size and not self._carry:
-            self._skip -= size
-            self._left -= size
-            if self._left:
-                self.feed(memoryview(bytes(self._left)))
-            else:
-                self.ended()
-        else:
-            self.abandon()
-            self._carry, self._skip, self._left = b"", 0, 0
-            self.ended()
-
     def abandon(self) -> int:
         """Skip the rest of the frame. Returns its size."""
         self.abandoned += 1
@@ -188,17 +171,6 @@ def size_of(chunk: bytes | bytearray | memoryview) -> int:
     """Bytes of the frame at the start of `chunk`."""
     size: int = read_size(chunk)[0]
     return size + SIZE_BYTES
-
-
-def is_whole(chunk: bytes | bytearray | memoryview, size: int) -> bool:
-    """True if it has `size` bytes, and these are whole frames."""
-    pos = 0
-    while size - pos > _LEAST:
-        length = read_size(chunk, pos)[0]
-        if length < _LEAST:
-            return False
-        pos += SIZE_BYTES + length
-    return pos == size
 
 
 def whole_frames(chunk: bytes | bytearray | memoryview) -> Iterator[memoryview]:

@@ -12,9 +12,8 @@ A row of a Produce request waits for the answer (base offset, error, throttle, l
 a Fetch answer that Shoal may wrap waits for its outcome. Every request has one answer, in order. Waiting rows are
 limited: MAX_WAITING batches per connection; those of further requests are dropped and counted.
 
-A repeated request and its answer are read by a template (produce_template.py), others by the walkers. While a tap is
-`quick`, its feeder may lag behind: the tap asks it to `catch_up` before any annotation or query of the connection. Long
-requests are read ahead (ahead.py, or what a template keeps), and reported in their order.
+A repeated request and its answer are read by a template (template.py), others by the walkers. The feeder may lag
+behind: the tap asks it to `catch_up` before any annotation or query of the connection.
 
 Never raises; the traffic does not depend on it. It skips what it cannot read (stream.py).
 """
@@ -23,19 +22,19 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from shoal.protocol.capture.index.ahead import Read
-from shoal.protocol.capture.index.ahead import as_request as read_request
 from shoal.protocol.capture.index.answers import AnswerWalker, Said, read_produced, read_whole
 from shoal.protocol.capture.index.columns import Direction, Handling
 from shoal.protocol.capture.index.pending import NO_NOTE, FetchOutcome, Request, RequestAnnotation, Treatment
-from shoal.protocol.capture.index.produce_template import Frame, ProduceTemplate, Sent, as_request
+from shoal.protocol.capture.index.produce_template import RECORDS_READ
 from shoal.protocol.capture.index.record_sets import PartitionRows, as_rows
-from shoal.protocol.capture.index.requests import RequestWalker
+from shoal.protocol.capture.index.requests import RequestWalker, Template
 from shoal.protocol.capture.index.rows import NO_ANSWER, UNKNOWN_ERROR, Answered, ConnectionInfo, RowMaker
 from shoal.protocol.capture.index.sink import Sink
 from shoal.protocol.capture.index.stream import is_several, size_of, whole_frames
+from shoal.protocol.capture.index.template import Frame, Sent
 from shoal.protocol.records.key_sample import KeySampler
 from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.headers import SIZE_BYTES
 from shoal.protocol.wire.types import Topic
 
 __all__ = ["MAX_WAITING", "Tap"]
@@ -43,8 +42,13 @@ __all__ = ["MAX_WAITING", "Tap"]
 MAX_WAITING: Final = 100_000
 """Batches of one connection; a row takes about 200 bytes."""
 _MAX_NOTES: Final = 10_000
+_MOST_JOINED: Final = 1024 * 1024  # bytes; max.request.size of a Java producer
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 _NO_VERDICT: Final = FetchOutcome()
+
+
+def _has_all() -> None:
+    pass
 
 
 class Tap:
@@ -53,27 +57,22 @@ class Tap:
         place: ConnectionInfo,
         sink: Sink,
         sampler: KeySampler | None = None,
-        catch_up: Callable[[], None] = lambda: None,
         *,
         most_waiting: int = MAX_WAITING,
     ) -> None:
-        self.quick = False
-        """True if the last request was Produce, so the next may be, too: short chunks can be read later."""
-        self._catch_up = catch_up
+        self.catch_up: Callable[[], None] = _has_all
+        """Makes the feeder give all that has passed."""
         self._sink = sink
         self._make = RowMaker(place, sink)
         self._requests = RequestWalker(self._sent)
-        self.ahead = self._requests.ahead
-        """Reads long requests while others are not yet `sent` or `held`; what it has `read` is reported in their
-        order."""
         self._answers = AnswerWalker(self._due, self._answered)
         self._requests.sampler = self._answers.sampler = sampler
         self._waiting: deque[Request | Sent] = deque()
         self._room = most_waiting  # batches that may still wait
-        self._notes: dict[int, RequestAnnotation] = {}
+        self._notes: dict[int, deque[RequestAnnotation]] = {}
         self._unjudged: dict[int, tuple[Request, Answered, list[PartitionRows], int]] = {}
         self._now_ns = self._began_ns = 0
-        self.templates: Sequence[ProduceTemplate] = ()
+        self.templates: Sequence[Template] = ()
         """Templates that may read the next request."""
         self._is_between = True  # between two answers
 
@@ -81,84 +80,78 @@ class Tap:
 
     def sent(self, chunk: Frame, now_ns: int) -> None:
         """The broker was sent these bytes. The chunk is borrowed."""
-        if not self._sent_again(chunk, len(chunk), now_ns):
-            self._sent_otherwise(chunk, now_ns)
-
-    def keep(self, frame: Frame, size: int) -> tuple[bytes] | None:
-        """The part to pass to `held` later instead of a whole frame of `size` bytes. None: all of it may be needed."""
-        for template in self.templates:
-            kept = template.keep(frame, size)
-            if kept is not None:
-                return kept
-        return None
-
-    def held(self, kept: tuple[bytes], now_ns: int) -> None:
-        """The part of a frame that a template has kept."""
-        [frame] = kept
-        size = size_of(frame)
-        if not self._sent_again(frame, size, now_ns):
-            self._now_ns, self.quick = now_ns, False
-            self._requests.feed_kept(frame, size)
-            self._is_fed()
-
-    def _sent_again(self, frame: Frame, size: int, now_ns: int) -> bool:
-        requests = self._requests
-        number = requests.number + 1
-        for template in self.templates:
-            found = template.read(frame, size, now_ns, number)
-            if found is not None:
-                requests.number = number
-                self.quick = True
-                if self._room > 0:
-                    self._room -= 1
-                    self._waiting.append(found)
-                else:
-                    self._wait(as_request(found), 1)
-                return True
-        return False
-
-    def read(self, found: list[Read], now_ns: int) -> None:
-        """Requests that were read ahead."""
-        for one in found:
-            self._requests.number += 1
-            request = read_request(one, self._requests.number, now_ns)
-            self._wait(request, len(request.partitions))
-
-    def sent_now(self, chunk: Frame, now_ns: int) -> None:
-        """All earlier requests have been reported."""
-        self._take_over()
-        self.sent(chunk, now_ns)
-
-    def _take_over(self) -> None:
-        begun, self.ahead.begun = self.ahead.begun, None
-        if begun is not None:
-            self.quick = False
-            self._requests.take_over(begun)
-
-    def _sent_otherwise(self, chunk: Frame, now_ns: int) -> None:
+        if self.templates and self._sent_again(chunk, len(chunk), now_ns):
+            return
         if self.templates and is_several(chunk):
             for frame in whole_frames(chunk):
                 self.sent(frame, now_ns)
             return
-        self._now_ns, self.quick = now_ns, False
+        self._now_ns = now_ns
         self._requests.feed(memoryview(chunk))
-        self._is_fed()
+        self.templates = self._requests.known
 
-    def _is_fed(self) -> None:
-        self.quick = self.quick and self._requests.is_between and not self._notes
-        self.templates = () if self._notes else self._requests.known
+    def gathered(self, buffers: Sequence[memoryview], now_ns: int) -> None:
+        """The same for several buffers, sent by one call."""
+        at = 0
+        while at < len(buffers):
+            past = self._past_frame(buffers, at) if self._requests.is_between else at
+            if past == at:
+                self.sent(buffers[at], now_ns)
+                at += 1
+                continue
+            if not self._sent_in_pieces(buffers[at:past], now_ns):
+                self.sent(b"".join(buffers[at:past]), now_ns)
+            at = past
+
+    def _past_frame(self, buffers: Sequence[memoryview], at: int) -> int:
+        """The end of the buffers of a frame that begins with one, and ends with another; `at`: none, or a long one."""
+        left = size_of(buffers[at]) if len(buffers[at]) >= SIZE_BYTES else 0
+        if left > _MOST_JOINED:
+            return at
+        for past in range(at, len(buffers)):
+            left -= len(buffers[past])
+            if left <= 0:
+                return past + 1 if past > at and not left else at
+        return at
+
+    def _sent_in_pieces(self, pieces: Sequence[memoryview], now_ns: int) -> bool:
+        """A frame of which a template needs its first bytes and the last ones; -> whether one has read it."""
+        head = b"".join((pieces[0], pieces[1][:RECORDS_READ]))
+        return self._sent_again(head, sum(map(len, pieces)), now_ns, pieces[-1])
+
+    def _sent_again(self, frame: Frame, size: int, now_ns: int, end: Frame = b"") -> bool:
+        """`frame`, `end`: as in `ProduceTemplate.read`."""
+        requests = self._requests
+        number = requests.number + 1
+        for template in self.templates:
+            found = template.read(frame, size, now_ns, number, end)
+            if found is not None:
+                break
+        else:
+            return False
+        requests.number = number
+        if self._notes and (note := self._noted(found[1])) is not NO_NOTE:
+            found = (*found[:7], note)
+        batches = found[0].batches
+        if batches > self._room:
+            self._wait(found[0].as_request(found), batches)
+        else:
+            self._room -= batches
+            self._waiting.append(found)
+        return True
 
     def received(self, chunk: Frame, now_ns: int) -> None:
         """The broker has sent these bytes."""
         waiting = self._waiting
         if waiting and type(first := waiting[0]) is tuple and self._is_between:
-            partition = first[0]
-            if partition.epoch != self._sink.epoch:
-                self._make.name(partition)
-            row = partition.row(first, chunk, now_ns)
+            template = first[0]
+            if template.epoch != self._sink.epoch:
+                self._make.name(template)
+            treated = None if first[7] is NO_NOTE else self._make.treated(template, first[7])
+            row = template.row(first, chunk, now_ns, treated)
             if row is not None:
                 waiting.popleft()
-                self._room += 1
+                self._room += template.batches
                 self._sink.add(row)
                 return
         self._received_otherwise(chunk, now_ns)
@@ -166,12 +159,12 @@ class Tap:
     def _received_otherwise(self, chunk: Frame, now_ns: int) -> None:
         if self._is_between and self._waiting:
             first = self._waiting[0]
-            request = as_request(first) if isinstance(first, tuple) else first
+            request = first[0].as_request(first) if isinstance(first, tuple) else first
+            if (request.api_key == _PRODUCE or isinstance(first, tuple)) and is_several(chunk):
+                for frame in whole_frames(chunk):
+                    self.received(frame, now_ns)
+                return
             if request.api_key == _PRODUCE:
-                if is_several(chunk):
-                    for frame in whole_frames(chunk):
-                        self.received(frame, now_ns)
-                    return
                 said = read_whole(request, chunk)
                 if said is not None:
                     self._waiting.popleft()
@@ -183,13 +176,13 @@ class Tap:
 
     def expect_tokens(self, count: int) -> None:
         """`count` frames without a Kafka header follow in each direction (SASL after SaslHandshake v0)."""
-        self._see_all()
+        self.catch_up()
         self._requests.expect_tokens(count)
         self.templates = ()
 
     def close(self) -> None:
         """The connection has ended: waiting requests will not be answered."""
-        self._see_all()
+        self.catch_up()
         while (request := self._next()) is not None:
             self._produced(request, NO_ANSWER, {})
         for correlation_id in list(self._unjudged):
@@ -198,12 +191,11 @@ class Tap:
     # -- annotations -------------------------------------------------------------------------------------------------
 
     def note(self, correlation_id: int, note: RequestAnnotation) -> None:
-        """Annotate a request before it is sent."""
-        self._see_all()
+        """Annotate a request before it is sent: the first with this id after those that are annotated already."""
+        self.catch_up()
         if len(self._notes) >= _MAX_NOTES:
             self._notes.clear()
-        self._notes[correlation_id] = note
-        self.templates = ()
+        self._notes.setdefault(correlation_id, deque(maxlen=_MAX_NOTES)).append(note)
 
     def judge(
         self,
@@ -215,7 +207,7 @@ class Tap:
 
         An answer that has not fully arrived is raw, for the reason of `otherwise`.
         """
-        self._see_all()
+        self.catch_up()
         self._judge(correlation_id, verdicts, otherwise)
 
     def _judge(
@@ -245,43 +237,37 @@ class Tap:
     @property
     def lost(self) -> bool:
         """True if it has stopped reading one direction."""
-        self._see_all()
+        self.catch_up()
         return self._requests.lost or self._answers.lost
 
     @property
     def unread(self) -> int:
         """Number of frames and record sets that could not be read completely."""
-        self._see_all()
+        self.catch_up()
         walkers = (self._requests, self._answers)
         return sum(walker.abandoned + walker.overlooked + walker.unknown + walker.lost for walker in walkers)
 
     def joined(self, request: Request, answered: Answered, rows: PartitionRows) -> None:
         """Batches of this client that were sent over another connection, joined with others."""
-        self._see_all()
+        self.catch_up()
         self._make.software = self._requests.software
         self._make.batches(request, answered, Direction.PRODUCED, request.note.treatment, rows)
 
     def next_number(self) -> int:
         """For a request over another connection."""
-        self._see_all()
+        self.catch_up()
         self._requests.number += 1
         return self._requests.number
-
-    def _see_all(self) -> None:
-        self._catch_up()
-        self._take_over()
-        self.quick = False
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def _sent(self, request: Request) -> None:
         request.sent_ns = self._now_ns
         if self._notes:
-            request.note = self._notes.pop(request.correlation_id, NO_NOTE)
+            request.note = self._noted(request.correlation_id)
         if self._make.software != self._requests.software:
             self._rename()
         batches = self._requests.batches
-        self.quick = request.api_key == _PRODUCE and request.acks != 0
         if request.api_key == _PRODUCE and request.acks == 0:
             self._produced(request, NO_ANSWER, {})
             return
@@ -292,11 +278,20 @@ class Tap:
             request.partitions = []
         self._waiting.append(request)
 
+    def _noted(self, correlation_id: int) -> RequestAnnotation:
+        notes = self._notes.get(correlation_id)
+        if notes is None:
+            return NO_NOTE
+        note = notes.popleft()
+        if not notes:
+            del self._notes[correlation_id]
+        return note
+
     def _rename(self) -> None:
         """Names used so far have changed."""
         self._make.software = self._requests.software
         self._requests.forget()
-        self._waiting = deque(as_request(one) if isinstance(one, tuple) else one for one in self._waiting)
+        self._waiting = deque(one[0].as_request(one) if isinstance(one, tuple) else one for one in self._waiting)
 
     def _hold(self, batches: int) -> bool:
         if batches > self._room:
@@ -315,7 +310,7 @@ class Tap:
         if not self._waiting:
             return None
         first = self._waiting.popleft()
-        return as_request(first) if isinstance(first, tuple) else first
+        return first[0].as_request(first) if isinstance(first, tuple) else first
 
     def _answered(self, answer: AnswerWalker) -> None:
         request = answer.request

@@ -23,7 +23,6 @@ from trio.lowlevel import checkpoint
 from shoal.protocol.shallow.unwrap.outgoing import halves
 from shoal.protocol.shallow.unwrap.replay import MAX_REPLAYED_IN_FLIGHT
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.proxy.capture.annotations import OWN
 from shoal.proxy.connection.pending import OwnRequests
 from shoal.proxy.errors import UpstreamFault, UpstreamLost
 from shoal.proxy.shallow.annotations import unwrapped
@@ -166,18 +165,18 @@ class _Exchange(OwnRequests):
     # -- both --------------------------------------------------------------------------------------------------------
 
     def _post(self) -> None:
-        """Post what may be sent now. An index has its note of one request at a time."""
+        """Post what may be sent now."""
         connection, is_noted = self._connection, self._connection.tap is not None
-        while not self._unsent and (requests := self._next_requests(1 if is_noted else _POSTED_AT_ONCE)):
-            note = self._note(requests[0]) if is_noted else OWN
+        while not self._unsent and (requests := self._next_requests()):
+            notes = [self._note(request) for request in requests] if is_noted else ()
             frames = [self._held.encode_answered(request) for request in requests]
-            self._unsent = connection.post_at_once(frames, self, note)
+            self._unsent = connection.post_at_once(frames, self, notes)
             self._posted += requests
 
-    def _next_requests(self, most: int) -> list[Request]:
+    def _next_requests(self) -> list[Request]:
         requests: list[Request] = []
         sets = self._fold.may_send_sets
-        while len(requests) < most and len(self._posted) + len(requests) < MAX_REPLAYED_IN_FLIGHT:
+        while len(requests) < _POSTED_AT_ONCE and len(self._posted) + len(requests) < MAX_REPLAYED_IN_FLIGHT:
             request = self._schedule.next_request(sets=sets)
             if request is None:
                 break

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.protocol.capture.index.pending import RequestAnnotation, Treatment
-from shoal.protocol.capture.index.produce_template import MOST_PARTITIONS, PartitionTemplate
+from shoal.protocol.capture.index.produce_template import MOST_PARTITIONS, PartitionTemplate, ProduceTemplate
 from shoal.protocol.capture.index.sizes import XERIAL
 from shoal.protocol.wire.compression import Codec
 from tests.support import frames
@@ -188,6 +188,7 @@ def test_more_partitions_than_are_remembered(reads: list[bool]) -> None:
     assert [row["partition"] for row in same(exchanges).rows] == order
     assert reads == [True] * (len(order) - 1)
     (template,) = seen(exchanges, cut=None)[0].templates
+    assert isinstance(template, ProduceTemplate)
     assert len(template._partitions) == 4
 
 

@@ -1,0 +1,56 @@
+"""What repeated requests share: the values of a request that waits for its answer, and the packing of its row.
+
+After the walkers have read a request, a template of it is kept: the bytes in which the next requests are probably equal
+(`produce_template`, `request_template`). A frame that has these bytes is read in one step, and so is its answer. Every
+byte that a row depends on is compared, and any other frame is left to the walkers: the rows are the same.
+
+This is fast (`bench/overhead/index.py`) because of one `unpack` per frame and one `pack` per row, with constants in one
+piece; plain tuples instead of objects; and lengths that are compared with the expected value instead of decoded.
+"""
+
+from struct import Struct
+from typing import ClassVar, Final
+
+from shoal.protocol.capture.index.columns import CONTEXT, ROW_SIZE, Direction, Kind
+from shoal.protocol.capture.index.pending import Request, RequestAnnotation
+from shoal.protocol.wire.types import Topic
+
+__all__ = ["ALWAYS", "API", "NOT_LOOKED", "NO_SOURCE", "Frame", "RowTemplate", "Sent", "Treated", "pack_row"]
+
+Frame = bytes | bytearray | memoryview
+
+Sent = tuple["RowTemplate", int, int, int, int, int, bytes, RequestAnnotation]
+"""A request that waits for its answer: template, correlation id, time (ns), number, frame size, uncompressed size of
+the records, batch header, annotation. Not a NamedTuple: creating one takes three times as long."""
+
+Treated = tuple[bytes, bytes, bytes]
+"""`names`, kind to spare, and offsets in the source, of an annotated request."""
+
+_LAYOUT: Final = Struct("<qqII44si12s4sq16sib61s")
+pack_row: Final = _LAYOUT.pack
+"""CONTEXT, BATCH and the header; constant fields are one piece."""
+API: Final = Struct("<hhh")  # key, version, acks
+ALWAYS: Final = Struct("<i6sh")  # size of the answer; API; error
+NO_SOURCE: Final = Struct("<qq").pack(-1, -1)
+NOT_LOOKED: Final = -1  # keys not inspected
+assert _LAYOUT.size == ROW_SIZE
+assert Struct("<qqII44si12s4s").size == CONTEXT.size
+
+
+class RowTemplate:
+    """`RowMaker.name` sets `names` and `connection`, valid in the sink's `epoch`. `batches`: of each request."""
+
+    __slots__ = ("batches", "client", "connection", "epoch", "index", "names", "topic")
+    kind_and_direction: ClassVar[tuple[Kind, Direction]]
+
+    def __init__(self, client: bytes, topic: Topic, index: int, batches: int) -> None:
+        self.client, self.topic, self.index, self.batches = client, topic, index, batches
+        self.epoch, self.connection, self.names = -1, 0, b""
+
+    def row(self, sent: Sent, frame: Frame, now_ns: int, treated: Treated | None) -> bytes | None:
+        """`treated`: of an annotated request. None: `frame` is not the answer to this one, or unusual."""
+        raise NotImplementedError
+
+    def as_request(self, sent: Sent) -> Request:
+        """The request as an object, for the walkers of its answer."""
+        raise NotImplementedError
