@@ -350,17 +350,15 @@ class Server:
                     part.undo()
                 raise
         except OperatorError as error:
-            return self._refuse([str(problem) for problem in error.problems])
+            self._refuse([str(problem) for problem in error.problems])
+            return None
         self._apply(reload)
         if part is not None:
             part.apply()
         if findings := await self._share():
-            if self.state.is_ready:
-                self._apply(self._prepare(former, paths))
-                if prepare is not None:
-                    prepare(former).apply()
-                await self._share()
-            return self._refuse(findings)
+            await self._go_back(former, paths, prepare)
+            self._refuse(findings)
+            return None
         values = as_fields(diff(former, wanted), reload.changes, self.settings)
         self.last_reload = {"result": "reloaded", "text": as_text(values), **values}
         if self._leads:
@@ -372,6 +370,16 @@ class Server:
         self.last_reload = {"result": "refused", "text": text, "findings": findings}
         if self._leads:
             log.error("reload-refused", extra=event(text, findings=findings))
+
+    async def _go_back(
+        self, former: Settings, paths: Callable[[Settings], Paths], prepare: Callable[[Settings], Prepared] | None
+    ) -> None:
+        """All processes use the settings as before the reload. Raises OperatorError."""
+        if self.state.is_ready:
+            self._apply(self._prepare(former, paths))
+            if prepare is not None:
+                prepare(former).apply()
+            await self._share()
 
     async def _share(self) -> list[str]:
         """Let other processes use the settings; -> why one of them cannot."""

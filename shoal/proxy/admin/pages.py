@@ -42,7 +42,7 @@ def pages_of(
         return plain(HTTPStatus.OK, "\n".join(pages))
 
     health = Health(server, lag, tasks, patience=patience)
-    pages = {
+    pages: dict[str, Page] = {
         "/": show_pages,
         "/livez": health.live,
         "/readyz": health.ready,

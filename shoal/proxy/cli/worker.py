@@ -1,4 +1,4 @@
-"""The process of one worker (shoal/proxy/workers): `python -m shoal.proxy.cli.worker`, started by the supervisor.
+"""The process of one worker (shoal/proxy/workers), which the supervisor starts.
 
 run ──┬── orders of the supervisor; without it, the worker drains
       ├── the Server (when it has settings)
@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import signal
 import socket
-import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -22,7 +22,7 @@ from shoal.proxy.admin.lag import LoopLag
 from shoal.proxy.admin.metrics.page import MetricsPage
 from shoal.proxy.admin.pages import pages_of
 from shoal.proxy.admin.share import LoopShare
-from shoal.proxy.cli.exit_codes import FAILED, OK, WRONG_INPUT, operator_problems
+from shoal.proxy.cli.exit_codes import OK, WRONG_INPUT, operator_problems
 from shoal.proxy.cli.run import PathsOfModes, tick, tune_garbage_collection, watch_stalls
 from shoal.proxy.errors import OperatorError
 from shoal.proxy.events.logs import event, set_up_logs
@@ -128,7 +128,7 @@ class _Worker:
             self._fail(error)
             return
         for cluster in server.clusters.values():
-            cluster.when_identified.append(lambda identity, name=cluster.name: self._cluster_identified(name, identity))
+            cluster.when_identified.append(partial(self._cluster_identified, cluster.name))
         self._tasks.start_soon(self._serve, server)
 
     async def _serve(self, server: Server) -> None:
@@ -205,10 +205,3 @@ def _learn(server: Server, name: str, node_id: int, port: int, address: Address)
     except OSError as error:
         text = f"listener {name!r}: port {port} of broker {node_id} is not open here: {error.strerror}"
         log.warning("broker-port-missing", extra=event(text, listener=name, node_id=node_id, port=port))
-
-
-if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except KeyboardInterrupt:
-        sys.exit(FAILED)

@@ -64,6 +64,7 @@ def check_settings(settings: Settings, where: Where) -> list[Problem]:
         *check_tls(settings, where),
         *check_routing(settings, where),
         *_logins(settings, where),
+        *_access(settings, where),
         *check_cluster_sasl(settings),
         *_capture(settings),
         *_log(settings),
@@ -235,8 +236,13 @@ def _coalescing(settings: Settings, where: Where) -> Iterator[Problem]:
             yield Problem(where(index, "coalescing.request-bytes"), what)
 
 
+def _access(settings: Settings, where: Where) -> Iterator[Problem]:
+    for index, key, what in access_problems(settings):
+        yield Problem(where(index, key), what)
+
+
 def _logins(settings: Settings, where: Where) -> Iterator[Problem]:
-    for index, key, what in (*login_problems(settings), *access_problems(settings)):
+    for index, key, what in login_problems(settings):
         yield Problem(where(index, key), what)
 
 
@@ -296,7 +302,7 @@ def _shares(settings: Settings, where: Where) -> Iterator[Problem]:
     def whole(index: int, key: str) -> str:
         return where(places[index], key)
 
-    for rule in (_coalescing, _legacy):
+    for rule in (_coalescing, _legacy, _access):
         known = set(rule(settings, where))
         for problem in rule(share, whole):
             if problem not in known:

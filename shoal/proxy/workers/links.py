@@ -64,6 +64,7 @@ class Link:
 
     def __init__(self, stream: trio.abc.Stream, *, most: float = _MOST_WAITING) -> None:
         self._stream = stream
+        self._all_sent = trio.Event()
         self._outgoing, self._queue = trio.open_memory_channel[Message](most)
 
     def put(self, word: Word, value: object = None, number: int = 0) -> None:
@@ -88,16 +89,17 @@ class Link:
             nursery.cancel_scope.cancel()
 
     async def finish(self) -> None:
-        """Send what is waiting, and no more."""
+        """Returns when all that waits is sent, or cannot be."""
         self._outgoing.close()
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-            async for message in self._queue:
-                await self._stream.send_all(_packed(message))
+        await self._all_sent.wait()
 
     async def _send(self) -> None:
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError), self._queue:
-            async for message in self._queue:
-                await self._stream.send_all(_packed(message))
+        try:
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError), self._queue:
+                async for message in self._queue:
+                    await self._stream.send_all(_packed(message))
+        finally:
+            self._all_sent.set()
 
     async def _receive(self) -> Message:
         (size,) = _SIZE.unpack(await self._exactly(_SIZE.size))

@@ -8,6 +8,7 @@ session of its own (Ctrl-C and `kill` of the group are for the supervisor), and 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -28,9 +29,12 @@ if TYPE_CHECKING:
     from shoal.proxy.listener.listener import Listener
     from shoal.proxy.net.turns import TurnTable
 
-__all__ = ["MODULE", "NoAnswer", "Program", "WorkerProcess", "WorkerState"]
+__all__ = ["NoAnswer", "Program", "WorkerProcess", "WorkerState"]
 
-MODULE: Final = "shoal.proxy.cli.worker"
+_CODE: Final = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); "
+    "from shoal.proxy.cli.worker import main; sys.exit(main(sys.argv[2:]))"
+)
 _END_SECONDS: Final = 3.0  # for a worker that must end at once, to close its files
 _LAST_SECONDS: Final = 2.0  # for the last messages of a worker that has ended
 _OF_SUPERVISOR: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID")
@@ -55,11 +59,8 @@ class Program(NamedTuple):
 
     def command(self, number: int, orders: int, questions: int) -> list[str]:
         descriptors = map(str, (orders, questions, self.table.descriptor))
-        return [sys.executable, "-P", "-m", MODULE, str(number), str(self.table.workers), *descriptors]
-
-    def environment(self) -> dict[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if name not in _OF_SUPERVISOR}
-        return {**inherited, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        numbers = [str(number), str(self.table.workers), *descriptors]
+        return [sys.executable, "-P", "-c", _CODE, "worker", *numbers, json.dumps(sys.path)]
 
 
 class WorkerProcess:
@@ -159,7 +160,7 @@ class WorkerProcess:
             self._program.command(self.number, orders, questions),
             stdin=subprocess.DEVNULL,
             pass_fds=passed,
-            env=self._program.environment(),
+            env={name: value for name, value in os.environ.items() if name not in _OF_SUPERVISOR},
             start_new_session=True,
         )
 

@@ -66,7 +66,6 @@ class Supervisor(Server):
     """For `settings.workers` workers. Raises OperatorError."""
 
     def __init__(self, settings: Settings, paths: Paths | None, held: Tenure) -> None:
-        self.workers: dict[int, WorkerProcess] = {}
         self.ends = 0  # of workers that were started again
         self._kept: list[Snapshot] = []  # at most one
         self._table = TurnTable.create(settings.workers)
@@ -76,6 +75,7 @@ class Supervisor(Server):
         self._may_mirror = trio.Event()
         self._released = trio.Event()  # the files of mirrors are closed
         numbers = range(1, settings.workers + 1)
+        self.workers = {number: self._new(number) for number in numbers}
         self._loaded = {number: trio.Event() for number in numbers}
         self._begun = {number: trio.Event() for number in numbers}
         self._all_drain = trio.Event()
@@ -87,6 +87,9 @@ class Supervisor(Server):
             await super().run(task_status=task_status)
         finally:
             self._table.close()
+
+    def _new(self, number: int) -> WorkerProcess:
+        return WorkerProcess(number, self._program, lambda: self.listeners, self._hear)
 
     # -- workers -------------------------------------------------------------------------------------------------------
 
@@ -134,7 +137,7 @@ class Supervisor(Server):
     async def _keep(self, number: int) -> None:
         ends = 0
         while True:
-            worker = self.workers[number] = WorkerProcess(number, self._program, lambda: self.listeners, self._hear)
+            worker = self.workers[number] = self._new(number)
             began = trio.current_time()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._give_settings, worker)

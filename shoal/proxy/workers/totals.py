@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["added", "added_statistics", "kept", "with_workers"]
 
 K = TypeVar("K")
+N = TypeVar("N", int, float)
 S = TypeVar("S", CaptureStatistics, RawStatistics)
 
 
@@ -146,11 +147,11 @@ def _added_captures(several: Sequence[S]) -> S | None:
     return kind(**{field.name: sum(getattr(one, field.name) for one in several) for field in fields(kind)})
 
 
-def _sums(several: Iterable[Mapping[K, float]]) -> dict[K, float]:  # int, if all are
-    found: dict[K, float] = {}
+def _sums(several: Iterable[Mapping[K, N]]) -> dict[K, N]:
+    found: dict[K, N] = {}
     for one in several:
         for key, value in one.items():
-            found[key] = found.get(key, 0) + value
+            found[key] = found[key] + value if key in found else value
     return found
 
 
