@@ -356,7 +356,7 @@ class Server:
         if part is not None:
             part.apply()
         if findings := await self._share():
-            await self._go_back(former, paths, prepare)
+            findings += await self._go_back(former, paths, prepare)
             self._refuse(findings)
             return None
         values = as_fields(diff(former, wanted), reload.changes, self.settings)
@@ -373,16 +373,22 @@ class Server:
 
     async def _go_back(
         self, former: Settings, paths: Callable[[Settings], Paths], prepare: Callable[[Settings], Prepared] | None
-    ) -> None:
-        """All processes use the settings as before the reload. Raises OperatorError."""
-        if self.state.is_ready:
+    ) -> list[str]:
+        """All processes use the settings as before the reload; -> why that cannot be: then they use the new ones."""
+        if not self.state.is_ready:
+            return []
+        findings: list[str] = []
+        try:
             self._apply(self._prepare(former, paths))
             if prepare is not None:
                 prepare(former).apply()
-            await self._share()
+        except OperatorError as error:
+            findings = [str(problem) for problem in error.problems]
+        await self._share(or_end=True)
+        return findings
 
-    async def _share(self) -> list[str]:
-        """Let other processes use the settings; -> why one of them cannot."""
+    async def _share(self, *, or_end: bool = False) -> list[str]:
+        """Let other processes use the settings; -> why one of them cannot. `or_end`: then that one ends."""
         return []
 
     def _prepare(self, settings: Settings, paths: Callable[[Settings], Paths]) -> Reload:

@@ -318,7 +318,7 @@ _WORKERS = (
         "worker-silent",
         _ERROR,
         has="worker pid",
-        meaning="A worker has not used the settings of a reload in time: it is ended, and started again with them.",
+        meaning="A worker does not use the settings in force, or not in time: it is ended, and another one begins.",
     ),
     _row(
         "supervisor-lost",

@@ -8,6 +8,7 @@ start, and one for each new broker.
 from __future__ import annotations
 
 import errno
+import os
 import pickle
 import socket
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -79,6 +80,8 @@ class SharedSockets(ListeningSockets):
         answer, descriptors = self._ask(Open(place))
         if isinstance(answer, Refused):
             raise OSError(errno.EADDRINUSE, answer.why)
+        if not descriptors:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         sock = socket.socket(fileno=descriptors[0])
         sock.setblocking(False)
         return sock

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from shoal.proxy.cluster.ports import NoPort
 from shoal.proxy.config.shares import PINNED, is_pinned, share_of
 from shoal.proxy.errors import OperatorError
 from shoal.proxy.events.logs import event
@@ -243,7 +244,7 @@ class Supervisor(Server):
         """A worker has seen another address of a broker."""
         listener = self.listeners.get(name)
         if listener is not None and port in [x.port for x in listener.ports.bound.values()]:
-            with suppress(OSError):
+            with suppress(NoPort):  # it was closed meanwhile
                 listener.ports.advertise(address, node_id, "")
 
     # -- reload --------------------------------------------------------------------------------------------------------
@@ -257,22 +258,35 @@ class Supervisor(Server):
         """The paths, with their files, are the workers'."""
         return await super().reconfigure(load, lambda settings: {}, prepare)
 
-    async def _share(self) -> list[str]:
+    async def _share(self, *, or_end: bool = False) -> list[str]:
         findings: list[str] = []
+
+        async def use(worker: WorkerProcess) -> None:
+            found = await self._use(worker)
+            findings.extend(found)
+            if found and or_end:
+                self._end_worker(worker)
+
         async with trio.open_nursery() as nursery:
             for worker in self.workers.values():
                 if worker.has_settings:
-                    nursery.start_soon(self._use, worker, findings)
+                    nursery.start_soon(use, worker)
         return list(dict.fromkeys(findings))
 
-    async def _use(self, worker: WorkerProcess, findings: list[str]) -> None:
+    async def _use(self, worker: WorkerProcess) -> list[str]:
         try:
-            findings += await worker.ask(Word.USE, share_of(self.settings, worker.number), within=_USE_SECONDS)
+            found: list[str] = await worker.ask(Word.USE, share_of(self.settings, worker.number), within=_USE_SECONDS)
         except NoAnswer:
             if worker.state is not WorkerState.ENDED:
-                text = f"worker {worker.number} (process {worker.pid}) has not used other settings: it is ended"
-                log.error("worker-silent", extra=event(text, worker=worker.number, pid=worker.pid))
-                worker.kill()
+                self._end_worker(worker)
+            return []
+        return found
+
+    def _end_worker(self, worker: WorkerProcess) -> None:
+        """The next one begins with the settings in force."""
+        text = f"worker {worker.number} (process {worker.pid}) does not use the settings in force: it is ended"
+        log.error("worker-silent", extra=event(text, worker=worker.number, pid=worker.pid))
+        worker.kill()
 
     async def reload(self) -> None:
         await super().reload()

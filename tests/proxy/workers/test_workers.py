@@ -205,3 +205,32 @@ async def test_one_shoal_hands_over_to_two_workers_and_back(tmp_path: Path) -> N
             assert not await answered(client, 2)
             assert len((await get_json(shoals.admin, "/status")).get("workers", [])) == (workers if workers > 1 else 0)
             await connected(stack, shoals.first, 2)
+
+
+async def test_mirrors_are_in_the_first_worker_only_also_after_its_end(tmp_path: Path) -> None:
+    async with broker() as source, broker() as target:
+        two = Workers(tmp_path, source)
+        two._document["cluster"] = [
+            {"name": "c", "bootstrap": str(source.address)},
+            {"name": "d", "bootstrap": str(target.address)},
+        ]
+        ports = {two.other: "source", two.other + 1: "target"}
+        listeners = [
+            {"name": "source", "cluster": "c", "mode": "wrap", "pair": "target"},
+            {"name": "target", "cluster": "d", "mode": "unwrap"},
+        ]
+        for port, listener in zip(ports, listeners, strict=True):
+            listener |= {"listen": f"127.0.0.1:{port}", "ports": {}}
+        listeners[0]["ports"] = {"1": two.first + 6}
+        listeners[1]["ports"] = {"1": two.first + 7}
+        two.write(*listeners)
+        async with running_shoal(two.shoal):
+            one, other = await two.until_serving()
+            assert ports.keys() <= listening_ports(one["pid"])
+            assert not ports.keys() & listening_ports(other["pid"])
+            os.kill(one["pid"], signal.SIGKILL)
+            again, other = await two.until_serving(other_than=one["pid"])
+            assert ports.keys() <= listening_ports(again["pid"])
+            assert not ports.keys() & listening_ports(other["pid"])
+            assert (await get_json(two.admin, "/status"))["listeners"][1]["flows"] == []
+        assert (tmp_path / "state" / "target.producers").exists()
