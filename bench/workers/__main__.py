@@ -69,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--rounds", type=int, default=3, help="interleaved rounds; medians are printed (default 3)")
     arguments.add_argument("--request-bytes", type=int, default=300)
     arguments.add_argument("--answer-bytes", type=int, default=60)
+    arguments.add_argument("--in-flight", type=int, default=1, help="requests of each connection (default 1)")
     arguments.add_argument("--haproxy", action="store_true", help="HAProxy with as many threads, too")
     arguments.add_argument("--out", type=Path, default=BUILD / "workers", help="directory for report.json and logs")
     return arguments
@@ -106,6 +107,7 @@ async def _run(options: argparse.Namespace, work: Path, program: Path, proxy: Pr
     first = free_port_block(6)
     broker, port, admin = first, first + 1, first + 2
     words = [broker, port, options.clients, options.seconds, options.request_bytes, options.answer_bytes]
+    words.append(options.in_flight)
     stage = await trio.lowlevel.open_process(
         [str(program), *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

@@ -1,6 +1,6 @@
-/* A broker that answers every request at once, and clients with one request each under way, in one thread.
+/* A broker that answers every request at once, and clients with IN_FLIGHT requests each under way, in one thread.
  *
- *   stage BROKER_PORT PROXY_PORT CLIENTS SECONDS REQUEST_BYTES ANSWER_BYTES
+ *   stage BROKER_PORT PROXY_PORT CLIENTS SECONDS REQUEST_BYTES ANSWER_BYTES IN_FLIGHT
  *
  * Listens on BROKER_PORT, prints "ready", waits for a line on standard input, and then runs the clients. A request is a
  * Produce v3 frame of REQUEST_BYTES; its answer has ANSWER_BYTES and the same correlation id, which each client checks.
@@ -21,10 +21,10 @@
 #include <unistd.h>
 
 enum { MOST = 4096, MOST_BYTES = 65536 };
-struct end { int used, is_client, have; uint32_t number; double sent_at; unsigned char data[MOST_BYTES]; };
+struct end { int is_client, have; uint32_t asked, answered; double sent_at; unsigned char data[MOST_BYTES]; };
 static struct end *ends[MOST];
-static unsigned char request[MOST_BYTES], answer[MOST_BYTES];
-static int request_bytes, answer_bytes, set;
+static unsigned char request[MOST_BYTES], answer[MOST_BYTES], outgoing[MOST_BYTES];
+static int request_bytes, answer_bytes, in_flight, set;
 static long answered, slow;
 static double slowest;
 
@@ -32,6 +32,12 @@ static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+static double cpu(void) {
+    struct rusage r;
+    getrusage(RUSAGE_SELF, &r);
+    return r.ru_utime.tv_sec + r.ru_stime.tv_sec + (r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e6;
 }
 
 static void die(const char *what) { perror(what); exit(1); }
@@ -55,40 +61,56 @@ static void drop(int fd) {
     close(fd);
 }
 
-static void ask(int fd) {
+static void ask(int fd, int count) {
     struct end *e = ends[fd];
-    put(request + 8, ++e->number);
+    for (int i = 0; i < count; i++) {
+        put(request + 8, ++e->asked);
+        memcpy(outgoing + i * request_bytes, request, request_bytes);
+    }
     e->sent_at = now();
-    if (send(fd, request, request_bytes, MSG_NOSIGNAL) != request_bytes) die("send");
+    if (send(fd, outgoing, count * request_bytes, MSG_NOSIGNAL) != count * request_bytes) die("send");
 }
 
-static void serve(int fd) {
-    struct end *e = ends[fd];
-    int whole = e->is_client ? answer_bytes : request_bytes;
-    ssize_t got = recv(fd, e->data + e->have, whole - e->have, 0);
-    if (got <= 0) { drop(fd); return; }
-    e->have += got;
-    if (!e->is_client && e->have >= 6 && (e->data[4] || e->data[5])) { drop(fd); return; }  /* not Produce */
-    if (e->have < whole) return;
-    e->have = 0;
-    if (!e->is_client) {
-        memcpy(answer + 4, e->data + 8, 4);
-        if (send(fd, answer, answer_bytes, MSG_NOSIGNAL) != answer_bytes) drop(fd);
-        return;
-    }
+static void check(struct end *e, const unsigned char *frame) {
     uint32_t number;
-    memcpy(&number, e->data + 4, 4);
-    if (ntohl(number) != e->number) { fprintf(stderr, "an answer for another request\n"); exit(1); }
+    memcpy(&number, frame + 4, 4);
+    if (ntohl(number) != ++e->answered) { fprintf(stderr, "an answer for another request\n"); exit(1); }
     double took = now() - e->sent_at;
     slow += took > 0.05;
     if (took > slowest) slowest = took;
     answered++;
-    ask(fd);
+}
+
+static void serve(int fd) {
+    struct end *e = ends[fd];
+    int whole = e->is_client ? answer_bytes : request_bytes, at = 0, count = 0;
+    ssize_t got = recv(fd, e->data + e->have, sizeof e->data - e->have, 0);
+    if (got <= 0) { drop(fd); return; }
+    e->have += got;
+    if (!e->is_client && e->have >= 6 && (e->data[4] || e->data[5])) { drop(fd); return; }  /* not Produce */
+    for (; e->have - at >= whole; at += whole, count++) {
+        if (e->is_client) {
+            check(e, e->data + at);
+        } else {
+            memcpy(answer + 4, e->data + at + 8, 4);
+            memcpy(outgoing + count * answer_bytes, answer, answer_bytes);
+        }
+    }
+    e->have -= at;
+    memmove(e->data, e->data + at, e->have);
+    if (count && e->is_client) ask(fd, count);
+    else if (count && send(fd, outgoing, count * answer_bytes, MSG_NOSIGNAL) != count * answer_bytes) drop(fd);
+}
+
+static struct sockaddr_in loopback(int port) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port)};
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return at;
 }
 
 static int open_port(int port) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), one = 1;
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in at = loopback(port);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (bind(fd, (void *)&at, sizeof at) || listen(fd, 1024)) die("listen");
     return fd;
@@ -113,11 +135,13 @@ static void run(int listening, double until) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 7) return 2;
+    if (argc != 8) return 2;
     int listening = open_port(atoi(argv[1])), clients = atoi(argv[3]);
     double seconds = atof(argv[4]);
     request_bytes = atoi(argv[5]);
     answer_bytes = atoi(argv[6]);
+    in_flight = atoi(argv[7]);
+    if (in_flight * request_bytes > MOST_BYTES) { fprintf(stderr, "too many bytes under way\n"); return 2; }
     memset(request, 'x', sizeof request);
     put(request, request_bytes - 4);
     put(request + 4, 3);                 /* Produce (0), version 3 */
@@ -131,12 +155,12 @@ int main(int argc, char **argv) {
     fflush(stdout);
     run(listening, now() + 120);
     epoll_ctl(set, EPOLL_CTL_DEL, 0, NULL);
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[2])), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in at = loopback(atoi(argv[2]));
     for (int i = 0; i < clients; i++) {
         int fd = socket(AF_INET, SOCK_STREAM, 0);
         if (connect(fd, (void *)&at, sizeof at)) die("connect");
         add(fd, 1);
-        ask(fd);
+        ask(fd, in_flight);
         run(listening, now() + 0.01);
     }
     run(listening, now() + 1);           /* warm */
@@ -144,15 +168,10 @@ int main(int argc, char **argv) {
     fflush(stdout);
     answered = slow = 0;
     slowest = 0;
-    struct rusage before, after;
-    getrusage(RUSAGE_SELF, &before);
-    double began = now();
+    double cpu_before = cpu(), began = now();
     run(listening, began + seconds);
     double took = now() - began;
-    getrusage(RUSAGE_SELF, &after);
-    double cpu = (after.ru_utime.tv_sec - before.ru_utime.tv_sec) + (after.ru_stime.tv_sec - before.ru_stime.tv_sec) +
-                 (after.ru_utime.tv_usec - before.ru_utime.tv_usec + after.ru_stime.tv_usec - before.ru_stime.tv_usec) / 1e6;
-    printf("{\"requests\": %ld, \"seconds\": %.4f, \"cpu_s\": %.3f, \"slow\": %ld, \"slowest_s\": %.4f}\n", answered, took, cpu,
-           slow, slowest);
+    printf("{\"requests\": %ld, \"seconds\": %.4f, \"cpu_s\": %.3f, ", answered, took, cpu() - cpu_before);
+    printf("\"slow\": %ld, \"slowest_s\": %.4f}\n", slow, slowest);
     return 0;
 }

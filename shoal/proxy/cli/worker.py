@@ -2,7 +2,7 @@
 
 run ──┬── orders of the supervisor; without it, the worker drains
       ├── the Server (when it has settings)
-      ├── signals: SIGTERM and SIGINT drain, for an operator who wants another process; SIGUSR1 ends at once
+      ├── signals: SIGTERM and SIGINT drain (then the supervisor starts another worker); SIGUSR1 ends at once
       ├── stall watch, ticks
       └── the pages and counters that the supervisor asks for
 """

@@ -26,7 +26,7 @@ def usable_cores(own: Path = _OWN, root: Path = _ROOT) -> int:
 
 
 def _quotas(own: Path, root: Path) -> Iterator[float]:
-    """Of the process's group and of those above it, in cores; cgroups of both versions."""
+    """Quotas of the process's group and of those above it, in cores; cgroups of both versions."""
     try:
         lines = own.read_text().splitlines()
     except OSError:

@@ -43,7 +43,7 @@ def _listener(own: Document, workers: Sequence[Document]) -> Document:
 
 
 def _both(one: Any, other: Any) -> Any:
-    """Of facts that each worker has for itself: numbers add up, lists follow one another."""
+    """Facts that each worker has for itself: numbers add up, lists follow one another."""
     if isinstance(one, dict) and isinstance(other, dict):
         return {key: _both(one[key], other[key]) if {key} <= one.keys() & other.keys() else value
                 for key, value in {**one, **other}.items()}  # fmt: skip

@@ -4,7 +4,7 @@
                 has a number, which is the answer's, too
     questions   the worker asks for a socket or a port, and blocks until the answer is there (`asking`, `answering`)
 
-Both processes are of one program, and nobody else has these sockets: so pickled values may be trusted.
+Both processes are of one program, and no other process has these sockets: so pickled values may be trusted.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class WorkerPages:
         return Response(body, "application/json")
 
     async def _documents(self, path: str) -> dict[int, dict[str, Any]]:
-        """Of the workers that answer."""
+        """Those of the workers that answer."""
         answers = await self._supervisor.ask_all(Word.PAGE, path)
         return {number: msgspec.json.decode(found) for number, found in answers.items() if found is not None}
 

@@ -199,7 +199,7 @@ class Supervisor(Server):
         log.error("worker-failed", extra=event(text, worker=worker.number, findings=[str(x) for x in problems]))
 
     def _ended(self, worker: WorkerProcess) -> None:
-        """Nobody else has its clients, and no filter of its own stays in the sockets."""
+        """Its clients are gone, and no filter of its own stays in the sockets."""
         if worker.counters is not None:
             self._kept = [added([*self._kept, kept(worker.counters)])]
         sockets = list(sockets_of(self.listeners.values()).values())

@@ -57,7 +57,7 @@ def with_workers(own: Snapshot, workers: Sequence[Snapshot]) -> Snapshot:
 
 
 def added(several: Sequence[Snapshot]) -> Snapshot:
-    """Of ended workers."""
+    """The counters of ended workers."""
     first, *more = several
     return with_workers(replace(first, server=added_statistics((), [one.server for one in several])), more)
 
