@@ -1,9 +1,9 @@
 """Which worker accepts the next client of a port: the one with the fewest clients there.
 
 Workers share the sockets that listen. The first one that wakes up would accept, and the kernel wakes the one that went
-to sleep last: with few clients, one worker has most of them. Kafka's connections live for hours, so a client stays where
-it has come to. (With SO_REUSEPORT the kernel draws lots: of 20 connections, one of two workers often has 13 or more; and
-what waits in the queue of a worker that dies is reset. docs/performance.md has the measurements.)
+to sleep last: with few clients, one worker has most of them. Kafka's connections live for hours, so a client stays
+where it has come to. (With SO_REUSEPORT the kernel draws lots: of 20 connections, one of two workers often has 13 or
+more; and what waits in the queue of a worker that dies is reset. docs/performance.md has the measurements.)
 
 So each worker writes into a table in shared memory how many clients it has at each port, and reads what the others
 have. It leaves a new client to a worker that has fewer, for a moment: if it is still there then, that worker

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_BYTES", "Broker", "Open", "Refused", "Saved", "SharedSockets"]
 
 MOST_BYTES: Final = 256 * 1024  # of an answer: the ports of a cluster of 1,000 brokers are a fifth of it
-_SECONDS: Final = 10.0
+_SECONDS: Final = 3.0  # the clients of the worker wait, too
 
 
 class Open(NamedTuple):

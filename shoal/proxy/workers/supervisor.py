@@ -349,9 +349,9 @@ class Supervisor(Server):
         return answers
 
     def snapshots(self) -> list[Snapshot]:
-        """The last of each worker that runs, and the sum of those that have ended."""
+        """The last of each worker that runs, and then the sum of those that have ended."""
         running = [x for x in self.workers.values() if x.state is not WorkerState.ENDED and x.counters is not None]
-        return [*self._kept, *(x.counters for x in running if x.counters is not None)]
+        return [*(x.counters for x in running if x.counters is not None), *self._kept]
 
     def statistics(self) -> ServerStatistics:
         names = [listener.name for listener in self.settings.listeners]

@@ -63,7 +63,10 @@ def added(several: Sequence[Snapshot]) -> Snapshot:
 
 
 def added_statistics(names: Iterable[str], workers: Sequence[ServerStatistics]) -> ServerStatistics:
-    """`names`: of the listeners, in their order; those that were removed follow."""
+    """`names`: of the listeners, in their order; those that were removed follow.
+
+    `workers`: the ended ones last, because the gauges of a mirror are those of the first.
+    """
     known = dict.fromkeys([*names, *(listener.name for one in workers for listener in one.listeners)])
     found = [[x for one in workers for x in one.listeners if x.name == name] for name in known]
     return ServerStatistics(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.protocol.shallow.monitor.gap import GapKind
 from shoal.proxy.admin.metrics.exposition import Exposition
 from shoal.proxy.admin.metrics.metric import Snapshot
 from shoal.proxy.admin.metrics.table import METRICS
@@ -144,10 +145,20 @@ def test_an_ended_worker_keeps_its_counters_and_has_no_connections(worker: Snaps
         assert not listener.states
 
 
-def test_a_mirrors_lag_ends_with_its_worker() -> None:
-    mirror = MirrorStatistics(stopped=3, left_out=1)
-    listener = ListenerStatistics(name="w", opened=0, active=0, closed={}, traffic=Traffic(), ports={}, path=(mirror,))
-    worker = replace(NOTHING, server=ServerStatistics(listeners=(listener,)))
-    (left,) = kept(worker).server.listeners[0].path
+def test_a_mirrors_lag_ends_with_its_worker_and_its_gaps_stay() -> None:
+    def worker(mirror: MirrorStatistics) -> Snapshot:
+        listener = ListenerStatistics(
+            name="w", opened=0, active=0, closed={}, traffic=Traffic(), ports={}, path=(mirror,)
+        )
+        return replace(NOTHING, server=ServerStatistics(listeners=(listener,)))
+
+    gaps = dict.fromkeys(GapKind, 0) | {GapKind.DELETED: 2}
+    ended = kept(worker(MirrorStatistics(stopped=3, left_out=1, gaps=gaps)))
+    (left,) = ended.server.listeners[0].path
     assert isinstance(left, MirrorStatistics)
     assert not any(left.partitions().values())
+    server = added_statistics(["w"], [worker(MirrorStatistics(stopped=1, gaps=gaps)).server, ended.server])
+    (both,) = server.listeners[0].path
+    assert isinstance(both, MirrorStatistics)
+    assert both.partitions()["stopped"] == 1
+    assert both.gaps[GapKind.DELETED] == 4
