@@ -20,7 +20,7 @@ AGENT_TESTED = $(patsubst %,kafka:%,3.9.0 3.9.1 3.9.2 4.0.0 4.0.2 4.1.0 4.1.1 4.
 .DEFAULT_GOAL = help
 .PHONY: help venv agent demo demo-small demo-capture docs test test-slow test-agent test-spark check package-check \
 	deploy-check fuzz torture torture-models ops scenarios bench bench-compare bench-tls flood \
-	bench-coalesce bench-agent bench-legacy bench-spark clean
+	bench-coalesce bench-workers bench-agent bench-legacy bench-spark clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -129,6 +129,10 @@ bench-coalesce: ## 200 producers: directly, through Shoal, and coalesced
 bench-agent: $(AGENT) ## Ordinary produce requests to a broker with and without the agent
 	@scripts/setup kafka:$(KAFKA)
 	@$(BIN)/python -m bench.agent --kafka $(KAFKA)
+
+bench-workers: ## One worker and two before a broker that costs nothing, HAProxy beside them (1 minute)
+	@scripts/setup haproxy cc
+	@$(BIN)/python -m bench.workers --haproxy
 
 bench-legacy: ## 500 slow consumers of Fetch v2: Kafka 3.9.1, and Kafka 4.3.0 behind Shoal
 	@scripts/setup $(KAFKA_TESTED)

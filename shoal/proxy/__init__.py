@@ -13,5 +13,7 @@ features `shallow`, `coalesce` and `legacy` import nothing of each other, and th
 
 `net.tls` encrypts on both sides. `listener.login` lets clients log in at Shoal; `net.auth` logs Shoal in at brokers.
 
+With `workers` above 1, `workers` has several of these servers in processes of their own, and one supervisor.
+
 `statistics`, `errors`, `events.logs` and `config.reread` are used everywhere.
 """

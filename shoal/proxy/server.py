@@ -19,6 +19,7 @@ import secrets
 import signal
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import chain, count
 from typing import TYPE_CHECKING, TypeAlias
@@ -77,7 +78,9 @@ Paths: TypeAlias = "Mapping[Mode, Callable[[Listener], Path[Connection]]]"
 class Server:
     """Binds all ports when created. `check_seconds`: interval of the timeout checks. Raises OperatorError.
 
-    `taking`: another Shoal serves still, and this one takes over from it.
+    `taking`: another Shoal serves still, and this one takes over from it. The two are those of workers
+    (shoal/proxy/workers): `accepts` False: other processes accept at these ports; `leads` False: another one checks the
+    settings, and logs what comes of a reload.
     """
 
     def __init__(
@@ -89,13 +92,18 @@ class Server:
         check_seconds: float = CHECK_SECONDS,
         sockets: ListeningSockets | None = None,
         taking: Taking | None = None,
+        accepts: bool = True,
+        leads: bool = True,
     ) -> None:
         require_state_dir(settings.state_dir)
         _require_tls_files(settings)
         self._learns = learn
         self._check_seconds = check_seconds
-        self.capture = None if settings.capture is None else Capture(settings.capture, settings.tags, self._topic_name)
-        self.raw_capture = _raw_capture(settings, self.capture)
+        self._accepts = accepts
+        self._leads = leads
+        captures = settings if accepts else replace(settings, capture=None, raw_capture=None)
+        self.capture = None if captures.capture is None else Capture(captures.capture, settings.tags, self._topic_name)
+        self.raw_capture = _raw_capture(captures, self.capture)
         self._serving = Serving(settings=settings, clusters={}, listeners={}, sockets=sockets or ListeningSockets())
         for cluster in settings.clusters:
             self.clusters[cluster.name] = self._cluster(settings.limits, cluster)
@@ -110,6 +118,7 @@ class Server:
         self._ports_are_free = trio.Event()  # else another Shoal is about to take over
         self._ports_are_free.set()
         self._was_signalled = False
+        self.draining = trio.Event()
         self._also_listening: dict[str, socket.socket] = {}
         self._error: OperatorError | None = None
         self.clients = Clients()
@@ -170,6 +179,7 @@ class Server:
             clients=self.clients,
             counts_apis=settings.admin.listen is not None,
             raw_capture=self.raw_capture,
+            accepts=self._accepts,
             fail=fail,
         )
 
@@ -199,7 +209,7 @@ class Server:
             raise self._error
 
     async def _serve(self, task_status: trio.TaskStatus[Server]) -> None:
-        """Run the services until the last listener has ended."""
+        """Run the services until it drains, and the last listener has ended."""
         async with trio.open_nursery() as self._services:
             services = self._services
             services.start_soon(watch, self.connections, self._check_seconds)
@@ -208,6 +218,7 @@ class Server:
                 services.start_soon(self.capture.run)
             async with trio.open_nursery() as serving:
                 self._running = serving
+                serving.start_soon(self.draining.wait)
                 await self._start(services, serving, task_status)
             services.cancel_scope.cancel()
 
@@ -296,9 +307,15 @@ class Server:
         self._report(ServerEvent.DRAIN)
         self._scope.deadline = trio.current_time() + self.settings.limits.drain_seconds
         self._starting.cancel()
+        self.draining.set()
         for listener in self.all_listeners():
             listener.drain()
         return None
+
+    def end(self) -> None:
+        """At once."""
+        if self.state is not ServerState.ENDED:
+            self._end()
 
     def _end(self) -> None:
         self._report(ServerEvent.END)
@@ -324,7 +341,7 @@ class Server:
                 log.info("reload-ignored", extra=event(text))
                 return None
             former = self.settings
-            used = checked_in_force(former, wanted)
+            used = checked_in_force(former, wanted) if self._leads else wanted
             part = None if prepare is None else prepare(used)
             try:
                 reload = self._prepare(used, paths)
@@ -333,18 +350,46 @@ class Server:
                     part.undo()
                 raise
         except OperatorError as error:
-            findings = [str(problem) for problem in error.problems]
-            text = f"the configuration is not reloaded, the former one stays in use: {'; '.join(findings)}"
-            self.last_reload = {"result": "refused", "text": text, "findings": findings}
-            log.error("reload-refused", extra=event(text, findings=findings))
+            self._refuse([str(problem) for problem in error.problems])
             return None
         self._apply(reload)
         if part is not None:
             part.apply()
+        if findings := await self._share():
+            findings += await self._go_back(former, paths, prepare)
+            self._refuse(findings)
+            return None
         values = as_fields(diff(former, wanted), reload.changes, self.settings)
         self.last_reload = {"result": "reloaded", "text": as_text(values), **values}
-        log.info("reloaded", extra=event(as_text(values), **values))
+        if self._leads:
+            log.info("reloaded", extra=event(as_text(values), **values))
         return reload
+
+    def _refuse(self, findings: list[str]) -> None:
+        text = f"the configuration is not reloaded, the former one stays in use: {'; '.join(findings)}"
+        self.last_reload = {"result": "refused", "text": text, "findings": findings}
+        if self._leads:
+            log.error("reload-refused", extra=event(text, findings=findings))
+
+    async def _go_back(
+        self, former: Settings, paths: Callable[[Settings], Paths], prepare: Callable[[Settings], Prepared] | None
+    ) -> list[str]:
+        """All processes use the settings as before the reload; -> why that cannot be: then they use the new ones."""
+        if not self.state.is_ready:
+            return []
+        findings: list[str] = []
+        try:
+            self._apply(self._prepare(former, paths))
+            if prepare is not None:
+                prepare(former).apply()
+        except OperatorError as error:
+            findings = [str(problem) for problem in error.problems]
+        await self._share(or_end=True)
+        return findings
+
+    async def _share(self, *, or_end: bool = False) -> list[str]:
+        """Let other processes use the settings; -> why one of them cannot. `or_end`: then that one ends."""
+        return []
 
     def _prepare(self, settings: Settings, paths: Callable[[Settings], Paths]) -> Reload:
         return Reload(
@@ -423,7 +468,8 @@ class Server:
         counts = Counter(one.outcome.name.lower() for one in found)
         text = f"SIGHUP: {summary(found)}"
         values = {"loaded": counts["loaded"], "unchanged": counts["unchanged"], "refused": counts["refused"]}
-        log.info("files-reread", extra=event(text, **values))
+        if self._leads:
+            log.info("files-reread", extra=event(text, **values))
 
     def close(self) -> None:
         for listener in self.all_listeners():
@@ -479,14 +525,19 @@ async def serve(
     held: Tenure | None = None,
     reconfigure: Callable[[Server], Awaitable[None]] | None = None,
     begun: Callable[[Server, Reloads], None] = lambda server, reloads: None,
+    make: Callable[[Settings, Paths | None, Tenure], Server] | None = None,
     task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run until drained by SIGTERM or SIGINT; SIGHUP reloads. Raises OperatorError for a wrong port or state file.
 
-    `reconfigure`: of a reload; None: the settings are no file. `begun` is called when signals are received.
+    `reconfigure`: of a reload; None: the settings are no file. `begun` is called when signals are received. `make`: a
+    server of another kind.
     """
     held = held or Tenure(None, None, ListeningSockets())
-    server = Server(settings, paths, sockets=held.sockets, taking=held.taking)
+    if make is None:
+        server = Server(settings, paths, sockets=held.sockets, taking=held.taking)
+    else:
+        server = make(settings, paths, held)
     held.sockets.withdraw()
 
     async def reload(files_too: bool) -> None:

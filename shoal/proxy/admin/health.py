@@ -32,7 +32,10 @@ PATIENCE_SECONDS: Final = 0.8  # Kubernetes waits for a second
 
 
 class Health:
-    def __init__(self, server: Server, lag: LoopLag, tasks: trio.Nursery) -> None:
+    def __init__(
+        self, server: Server, lag: LoopLag, tasks: trio.Nursery, *, patience: float = PATIENCE_SECONDS
+    ) -> None:
+        self._patience = patience
         self._server = server
         self._lag = lag
         self._tasks = tasks
@@ -42,7 +45,7 @@ class Health:
         return as_json({"status": "live", "loop_lag_seconds": round(self._lag.last, 6)})
 
     async def ready(self, request: Request) -> Response:
-        with trio.move_on_after(PATIENCE_SECONDS):
+        with trio.move_on_after(self._patience):
             async with trio.open_nursery() as waiting:
                 for cluster in self._server.clusters.values():
                     if not self._answers(cluster):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.proxy.admin.clients import ClientsPage
-from shoal.proxy.admin.health import Health
+from shoal.proxy.admin.health import PATIENCE_SECONDS, Health
 from shoal.proxy.admin.http import Response, plain
 from shoal.proxy.admin.json import as_json
 from shoal.proxy.admin.lag import LoopLag
@@ -19,15 +19,17 @@ from shoal.proxy.admin.status import Status
 
 if TYPE_CHECKING:
     from shoal.proxy.admin.http import Request
-    from shoal.proxy.admin.listener import AdminPort
+    from shoal.proxy.admin.listener import AdminPort, Page
+    from shoal.proxy.admin.share import LoopShare
     from shoal.proxy.server import Server
 
-__all__ = ["serve_admin"]
+__all__ = ["pages_of", "serve_admin"]
 
 
-async def serve_admin(port: AdminPort, server: Server) -> None:
-    """Until cancelled."""
-    lag, share = LoopLag(), port.share
+def pages_of(
+    server: Server, lag: LoopLag, share: LoopShare, tasks: trio.Nursery, *, patience: float = PATIENCE_SECONDS
+) -> dict[str, Page]:
+    """`patience`: for clusters that are asked."""
     status = Status(server, lag)
 
     async def show_status(request: Request) -> Response:
@@ -39,16 +41,22 @@ async def serve_admin(port: AdminPort, server: Server) -> None:
     async def show_pages(request: Request) -> Response:
         return plain(HTTPStatus.OK, "\n".join(pages))
 
+    health = Health(server, lag, tasks, patience=patience)
+    pages: dict[str, Page] = {
+        "/": show_pages,
+        "/livez": health.live,
+        "/readyz": health.ready,
+        "/status": show_status,
+        "/clients": ClientsPage(server.clients, share).show,
+        "/config": show_config,
+        "/metrics": MetricsPage(server, lag, share).show,
+    }
+    return pages
+
+
+async def serve_admin(port: AdminPort, server: Server) -> None:
+    """Until cancelled."""
     async with trio.open_nursery() as tasks:
-        health = Health(server, lag, tasks)
-        pages = {
-            "/": show_pages,
-            "/livez": health.live,
-            "/readyz": health.ready,
-            "/status": show_status,
-            "/clients": ClientsPage(server.clients, share).show,
-            "/config": show_config,
-            "/metrics": MetricsPage(server, lag, share).show,
-        }
+        lag = LoopLag()
         tasks.start_soon(lag.run)
-        await port.run(pages)
+        await port.run(pages_of(server, lag, port.share, tasks))

@@ -11,6 +11,8 @@ from shoal.proxy.events.logs import event
 from shoal.proxy.lifecycle.tenure import ADMIN
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from shoal.proxy.admin.listener import AdminPort
     from shoal.proxy.config.settings import Settings
     from shoal.proxy.lifecycle.reload import Prepared
@@ -23,7 +25,10 @@ log = logging.getLogger("shoal.admin")
 
 
 class AdminService:
-    def __init__(self) -> None:
+    """`serve` answers at the port until it is cancelled; None: with the pages of this process."""
+
+    def __init__(self, serve: Callable[[AdminPort, Server], Awaitable[None]] | None = None) -> None:
+        self._serve = serve
         self._server: Server | None = None
         self._port: AdminPort | None = None
         self._served: AdminPort | None = None
@@ -61,9 +66,20 @@ class AdminService:
         while True:
             with trio.CancelScope() as self._serving:
                 self._served = self._port
-                await _serve(self._port, server)
+                await self._serve_at(self._port, server)
             if self._is_taken_over:
                 return
+
+    async def _serve_at(self, port: AdminPort | None, server: Server) -> None:
+        """Until cancelled."""
+        if port is None:
+            await trio.sleep_forever()
+        elif self._serve is not None:
+            await self._serve(port, server)
+        else:
+            from shoal.proxy.admin.pages import serve_admin
+
+            await serve_admin(port, server)
 
     def _announce(self, server: Server) -> None:
         port = self._port
@@ -76,16 +92,6 @@ class AdminService:
     def _taken_over(self) -> None:
         self._is_taken_over = True
         self._serving.cancel()
-
-
-async def _serve(port: AdminPort | None, server: Server) -> None:
-    """Until cancelled."""
-    if port is None:
-        await trio.sleep_forever()
-    else:
-        from shoal.proxy.admin.pages import serve_admin
-
-        await serve_admin(port, server)
 
 
 class _Move(NamedTuple):

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import time
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import trio
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["BURST_SECONDS", "LOOP_SHARE", "LoopShare", "Turn"]
+__all__ = ["BURST_SECONDS", "LOOP_SHARE", "LoopShare", "ShareStatistics", "Turn"]
 
 T = TypeVar("T")
 
@@ -34,6 +34,13 @@ class Turn(Enum):
     PAGE = auto()  # a slice of a page: a millisecond
 
 
+class ShareStatistics(NamedTuple):
+    """`seconds` of work since the start; the `longest` turn."""
+
+    seconds: float
+    longest: float
+
+
 class LoopShare:
     """`clock` measures work; waiting is in trio's time."""
 
@@ -45,6 +52,9 @@ class LoopShare:
         self._paid_at = -BURST_SECONDS  # when the work so far has been `share` of the time
         self.seconds = 0.0  # of work
         self.longest = 0.0  # turn
+
+    def statistics(self) -> ShareStatistics:
+        return ShareStatistics(self.seconds, self.longest)
 
     async def run(self, work: Callable[[], T], *, seconds: float = TURN_SECONDS, turn: Turn = Turn.REQUEST) -> T:
         """`seconds`: of the loop, in addition to what is measured. Raises what `work` raises."""

@@ -6,7 +6,6 @@ They return exit codes: see `exit_codes.py`.
 from __future__ import annotations
 
 import dataclasses
-import gc
 import logging
 import os
 import platform
@@ -136,7 +135,6 @@ def _with_flags(settings: Settings, flags: argparse.Namespace) -> Settings:
 def _serve(settings: Settings, announcement: str, source: Source) -> int:
     from shoal.proxy.cli.run import run  # trio and the proxy load slowly; `check` and --help need neither
 
-    _tune_garbage_collection()
     try:
         run(settings, lambda: _announce(announcement), source)
     except BaseException as error:
@@ -168,15 +166,6 @@ def _log_start(configuration: str, state_dir: Path | None) -> None:
         f"{state_dir or 'not kept'}, Python {values['python']}, trio {values['trio']}"
     )
     log.info("starting", extra=event(text, **values))
-
-
-def _tune_garbage_collection() -> None:
-    """Collect less often than the default of every 700 objects.
-
-    A record set of tiny batches makes a thousand tuples that are freed with it. With the default, collections run in
-    between, find them alive, and take 6 % of the CPU of such a mirror. Cycles are few, and now live a little longer.
-    """
-    gc.set_threshold(2_000)
 
 
 def _announce(text: str) -> None:

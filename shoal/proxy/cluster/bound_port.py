@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.cluster.cluster import Cluster
     from shoal.proxy.events.logs import Complain
+    from shoal.proxy.net.turns import Turns
     from shoal.proxy.net.upstream import BrokerConnection, Upstream
 
 __all__ = ["BoundPort"]
@@ -23,16 +25,35 @@ __all__ = ["BoundPort"]
 # Out of descriptors or memory: waiting connections are accepted when others have ended.
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _EXHAUSTED_PAUSE = 0.1
+_TURN_PAUSE = 0.005  # for the worker whose turn it is to accept a client
 _BATCH = 4  # clients accepted in one step, while requests of the others wait
+
+
+class _Accepted(Enum):
+    YES = auto()  # or the client has left already
+    NOBODY = auto()  # no client waits
+    CANNOT = auto()
 
 
 class BoundPort:
     """One bound port: the bootstrap port (`node_id` None), or that of one broker.
 
     With routing by SNI the brokers share the socket of the bootstrap port (`accepts` False): it accepts their clients.
+    `turns`: other workers accept at this port, too.
     """
 
-    __slots__ = ("_accepting", "_ask_for_brokers", "_complain", "_watch", "cluster", "node_id", "port", "sock")
+    __slots__ = (
+        "_accepting",
+        "_ask_for_brokers",
+        "_complain",
+        "_pause",
+        "_watch",
+        "cluster",
+        "node_id",
+        "port",
+        "sock",
+        "turns",
+    )
 
     def __init__(
         self,
@@ -43,12 +64,15 @@ class BoundPort:
         ask_for_brokers: Callable[[], Awaitable[None]],
         complain: Complain,
         accepts: bool = True,
+        turns: Turns | None = None,
     ) -> None:
         self.node_id = node_id
         self.cluster = cluster
         self._ask_for_brokers = ask_for_brokers
         self._complain = complain
         self.sock = sock
+        self.turns = turns
+        self._pause = 0.0  # before the next look at the queue
         self._accepting = trio.CancelScope()
         self._watch = Watch(sock.fileno()) if accepts else None
         self.port: int = sock.getsockname()[1]
@@ -82,23 +106,34 @@ class BoundPort:
         with self._accepting:
             while self._watch is not None and not self._accepting.cancel_called:
                 await until(self._watch, partial(self._accept_some, welcome))
-                await trio.sleep(_EXHAUSTED_PAUSE)
+                await trio.sleep(self._pause)
+                if self.turns is not None:  # a client that is still there: the worker whose turn it is may be blocked
+                    self._accept_one(welcome)
 
     def _accept_some(self, welcome: Callable[[BoundPort, int, str], None]) -> bool:
         """A step, so that a refused client wakes no task and makes no socket object. False: it must pause."""
         for _ in range(_BATCH):
-            try:
-                descriptor, address = self.sock._accept()  # type: ignore[attr-defined]
-            except BlockingIOError:
-                return True
-            except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    text = f"cannot accept a connection: {error.strerror}: raise the limit of open files"
-                    self._complain("accept-failed", text, error=error.strerror)
-                    return False
-            else:
-                welcome(self, descriptor, address[0])
+            if self.turns is not None and not self.turns.is_ours():
+                self._pause = _TURN_PAUSE
+                return False
+            if (found := self._accept_one(welcome)) is not _Accepted.YES:
+                return found is _Accepted.NOBODY
         return True
+
+    def _accept_one(self, welcome: Callable[[BoundPort, int, str], None]) -> _Accepted:
+        try:
+            descriptor, address = self.sock._accept()  # type: ignore[attr-defined]
+        except BlockingIOError:
+            return _Accepted.NOBODY
+        except OSError as error:
+            if error.errno in _EXHAUSTED:
+                text = f"cannot accept a connection: {error.strerror}: raise the limit of open files"
+                self._complain("accept-failed", text, error=error.strerror)
+                self._pause = _EXHAUSTED_PAUSE
+                return _Accepted.CANNOT
+        else:
+            welcome(self, descriptor, address[0])
+        return _Accepted.YES
 
     def close(self) -> None:
         self._accepting.cancel()

@@ -213,6 +213,11 @@ class Cluster:
         for identified in self.when_identified:
             identified(cluster_id)
 
+    def identify(self, cluster_id: str) -> None:
+        """Another worker has asked the brokers."""
+        if cluster_id != self.cluster_id:
+            self._identified(cluster_id)
+
     def _log_other_id(self, former: str, now: str) -> None:
         """With addresses of two clusters, each answer may change it."""
         if (left_out := self.throttle.admit("cluster-id-changed", former, now)) is not None:

@@ -67,6 +67,7 @@ HOW: Mapping[type, Mapping[str, Applied | Table | None]] = {
         "tags": NEW,  # of new files; envelopes have those of their listener
         "raw_capture": RESTART,
         "state_dir": RESTART,
+        "workers": RESTART,
     },
     AdminSettings: {"listen": LIVE, "topic_labels": LIVE},
     LogSettings: dict.fromkeys(("level", "format", "report_every"), LIVE),
@@ -326,6 +327,7 @@ def in_force(old: Settings, new: Settings) -> Settings:
         capture=old.capture,
         raw_capture=old.raw_capture,
         state_dir=old.state_dir,
+        workers=old.workers,
     ).with_state_files()
 
 

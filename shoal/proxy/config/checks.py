@@ -25,6 +25,7 @@ from shoal.proxy.config.settings import (
     PortMap,
     PortRange,
 )
+from shoal.proxy.config.shares import MOST_WORKERS, share_of, undivided
 from shoal.proxy.errors import Problem
 
 if TYPE_CHECKING:
@@ -63,9 +64,11 @@ def check_settings(settings: Settings, where: Where) -> list[Problem]:
         *check_tls(settings, where),
         *check_routing(settings, where),
         *_logins(settings, where),
+        *_access(settings, where),
         *check_cluster_sasl(settings),
         *_capture(settings),
         *_log(settings),
+        *_workers(settings, where),
     ]
 
 
@@ -233,8 +236,13 @@ def _coalescing(settings: Settings, where: Where) -> Iterator[Problem]:
             yield Problem(where(index, "coalescing.request-bytes"), what)
 
 
+def _access(settings: Settings, where: Where) -> Iterator[Problem]:
+    for index, key, what in access_problems(settings):
+        yield Problem(where(index, key), what)
+
+
 def _logins(settings: Settings, where: Where) -> Iterator[Problem]:
-    for index, key, what in (*login_problems(settings), *access_problems(settings)):
+    for index, key, what in login_problems(settings):
         yield Problem(where(index, key), what)
 
 
@@ -270,6 +278,39 @@ def _capture(settings: Settings) -> Iterator[Problem]:
     for place, one in (("capture", settings.capture), ("capture.raw", settings.raw_capture)):
         if one is not None and 0 < one.max_bytes < 2 * one.max_file_bytes:
             what = f"{one.max_bytes} is below twice max-file-bytes ({one.max_file_bytes}): room for two files"
+            yield Problem(f"{place}.max-bytes", what)
+
+
+def _workers(settings: Settings, where: Where) -> Iterator[Problem]:
+    count = settings.workers
+    if not 1 <= count <= MOST_WORKERS:
+        yield Problem("workers", f"{count} is not between 1 and {MOST_WORKERS}")
+        return
+    for index, key, value in undivided(settings):
+        written = key.replace("_", "-")
+        what = f"{value} cannot be divided among {count} workers: it must be at least {count}, or workers smaller"
+        yield Problem(written if index is None else where(index, written), what)
+    if count > 1:
+        yield from _shares(settings, where)
+
+
+def _shares(settings: Settings, where: Where) -> Iterator[Problem]:
+    """The last worker has the smallest share, and none of the mirrors."""
+    share = share_of(settings, settings.workers)
+    places = [index for index, listener in enumerate(settings.listeners) if listener.mode is Mode.PLAIN]
+
+    def whole(index: int, key: str) -> str:
+        return where(places[index], key)
+
+    for rule in (_coalescing, _legacy, _access):
+        known = set(rule(settings, where))
+        for problem in rule(share, whole):
+            if problem not in known:
+                yield Problem(problem.where, f"{problem.what} (a part of 1/{settings.workers}: see workers)")
+    least = settings.workers + 1
+    for place, one in (("capture", settings.capture), ("capture.raw", settings.raw_capture)):
+        if one is not None and 0 < one.max_bytes < least * one.max_file_bytes:
+            what = f"{one.max_bytes} is below {least} times max-file-bytes ({one.max_file_bytes}): each worker has one"
             yield Problem(f"{place}.max-bytes", what)
 
 

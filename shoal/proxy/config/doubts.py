@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from shoal.proxy.config.parse import is_loopback
 from shoal.proxy.config.security import ClientAuth
+from shoal.proxy.config.shares import is_pinned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +21,11 @@ def doubts(settings: Settings) -> Iterator[str]:
         yield (
             f"admin.listen: {admin} may be reached from other machines, and has no login: every client that reaches it "
             "reads the status and the configuration, without its secrets (docs/security.md)"
+        )
+    if settings.workers > 1 and all(map(is_pinned, settings.listeners)):
+        yield (
+            f"workers: {settings.workers} processes, but every listener is a mirror's, and one worker serves all of "
+            "these: the others have nothing to do, and workers = 1 is enough"
         )
     for listener in settings.listeners:
         for key, what in _of_principals(listener):

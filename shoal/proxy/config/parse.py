@@ -6,6 +6,7 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
+from shoal.proxy.config.cores import usable_cores
 from shoal.proxy.config.settings import WILDCARDS, Address, PortMap, PortRange
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ __all__ = [
     "parse_network",
     "parse_ports",
     "parse_size",
+    "parse_workers",
 ]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -143,6 +145,15 @@ def parse_size(value: int | str) -> int:
     if match is None or match.group(2).lower() not in _UNITS:
         raise ValueError(f'{value!r} is not a size: write bytes or, for example, "512KiB" or "8MiB"')
     return int(match.group(1)) * _UNITS[match.group(2).lower()]
+
+
+def parse_workers(value: int | str) -> int:
+    """A number, or `auto`: the usable cores."""
+    if isinstance(value, int):
+        return value
+    if value != "auto":
+        raise ValueError(f'{value!r} is not a number of workers: write a number without quotes, or "auto"')
+    return usable_cores()
 
 
 def check_regex(text: str) -> str:

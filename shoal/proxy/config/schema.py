@@ -22,6 +22,7 @@ from shoal.proxy.config.parse import (
     parse_network,
     parse_ports,
     parse_size,
+    parse_workers,
 )
 from shoal.proxy.config.security import File, Network
 from shoal.proxy.config.settings import (
@@ -37,6 +38,7 @@ from shoal.proxy.config.settings import (
     Size,
     Tags,
     TopicName,
+    WorkerCount,
 )
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ _FORMS: Mapping[Any, ValueFormat] = {
     Size: ValueFormat(int | str, parse_size),
     Regex: ValueFormat(str, check_regex),
     TopicName: ValueFormat(str, check_topic),
+    WorkerCount: ValueFormat(int | str, parse_workers),
     HostName: ValueFormat(str, parse_host),
     Directory: ValueFormat(str, lambda text: Path(text).expanduser()),
     Tags: ValueFormat(dict[str, str], dict),

@@ -59,6 +59,7 @@ __all__ = [
     "Size",
     "Tags",
     "TopicName",
+    "WorkerCount",
 ]
 
 WILDCARDS = ("", "0.0.0.0", "::")  # all addresses
@@ -76,6 +77,7 @@ DEFAULT_MIRROR_CLIENTS = r"\|replication-consumer$"
 Size = Annotated[int, "size"]  # bytes, or "512KiB"
 Regex = Annotated[str, "regular expression"]
 TopicName = Annotated[str, "topic"]
+WorkerCount = Annotated[int, "workers"]  # or "auto": usable cores
 HostName = Annotated[str, "host"]  # for clients: no wildcard
 ApiKey = Annotated[int, "api"]  # its name
 Directory = Annotated[Path, "directory"]  # relative to the directory of shoal.toml
@@ -350,6 +352,7 @@ class Settings:
     tags: Tags = field(default_factory=dict)  # of all listeners and captures
     raw_capture: RawCaptureSettings | None = None
     state_dir: Directory | None = None  # as configured
+    workers: WorkerCount = 1  # processes that serve clients (shoal/proxy/workers)
 
     def with_state_files(self) -> Settings:
         """Each listener has its files in `state_dir`."""

@@ -25,6 +25,7 @@ from shoal.proxy.config.settings import (
     ShallowSettings,
     Size,
     Tags,
+    WorkerCount,
 )
 from shoal.proxy.errors import OperatorError, Problem
 
@@ -228,6 +229,7 @@ _EXAMPLES: Mapping[Any, str] = {
     Tags: 'text in quotes, such as { team = "a" }',
     Address: 'host:port, such as "127.0.0.1:19092"',
     tuple[Address, ...]: 'host:port, such as "kafka-1:9092,kafka-2:9092"',
+    WorkerCount: 'a number without quotes, or "auto"',
     Size: 'bytes, or a size such as "8MiB"',
     Secret: '{ file = "/path/of/it" } or { env = "NAME_OF_VARIABLE" }; a secret is never in this file',
     bool: "true or false, without quotes",

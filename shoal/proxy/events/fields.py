@@ -124,6 +124,8 @@ FIELDS: dict[str, Field] = {
     "former_id": Field(Kind.TEXT, "the id that the cluster had before"),
     "version": Field(Kind.TEXT, "version of Shoal"),
     "pid": Field(Kind.INT, "id of the process"),
+    "worker": Field(Kind.INT, "number of a worker, from 1; lines that a worker writes have it, too"),
+    "ended_by": Field(Kind.TEXT, "exit code or signal of a process, for people"),
     "configuration": Field(Kind.TEXT, "path of the configuration file; `flags`: there is none"),
     "state_dir": Field(Kind.TEXT, "path of the state directory; absent: no state is kept"),
     "python": Field(Kind.TEXT, "version of Python"),

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from shoal.proxy.config.settings import LogSettings
 
@@ -144,13 +144,20 @@ def _bounded(text: str, most: int = _MOST_TEXT) -> str:
 
 
 class HumanFormatter(logging.Formatter):
-    """`2026-11-24 10:02:05.120+0100 info    listening                listener=source address=127.0.0.1:19092`"""
+    """`2026-11-24 10:02:05.120+0100 info    listening                listener=source address=127.0.0.1:19092`
+
+    `worker`: the number of this process, if it is one of several.
+    """
+
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__()
+        self._prefix = "" if worker is None else f"[worker {worker}] "
 
     def format(self, record: logging.LogRecord) -> str:
         local = time.localtime(record.created)
         when = f"{time.strftime('%Y-%m-%d %H:%M:%S', local)}.{int(record.msecs):03d}{time.strftime('%z', local)}"
         sentence = _CONTROLS.sub(_escaped, _bounded(_sentence(record)))  # a client id may hold anything
-        text = f"{when} {record.levelname.lower():<7} {sentence}".rstrip()
+        text = f"{when} {record.levelname.lower():<7} {self._prefix}{sentence}".rstrip()
         return text if record.exc_info is None else f"{text}\n{_bounded(_trace(self, record), _MOST_TRACE)}"
 
 
@@ -180,12 +187,17 @@ def _plain(value: object) -> str:
 class JsonFormatter(logging.Formatter):
     """One JSON object per line: time (UTC, ISO 8601), level, event, the sentence as `message`, then the fields."""
 
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__()
+        self._own: dict[str, object] = {} if worker is None else {"worker": worker}
+
     def format(self, record: logging.LogRecord) -> str:
         when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         entry: dict[str, object] = {
             "time": f"{when}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "event": record.getMessage(),
+            **self._own,
         }
         text, found = event_of(record)
         values = {"message": text, **found}
@@ -201,7 +213,7 @@ def _jsonable(value: object) -> object:
     return value if isinstance(value, (bool, int, float, dict)) else _bounded(str(value))
 
 
-_FORMATTERS = {"human": HumanFormatter, "json": JsonFormatter}
+_FORMATTERS: dict[str, Callable[[int | None], logging.Formatter]] = {"human": HumanFormatter, "json": JsonFormatter}
 
 
 class _Lines(logging.Handler):
@@ -247,10 +259,13 @@ def _handler(stream: TextIO | None) -> logging.Handler:
     return logging.StreamHandler(stream or sys.stderr)
 
 
-def set_up_logs(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """From now on, all loggers below `shoal` write to `stream` (stderr); other libraries are not affected."""
+def set_up_logs(settings: LogSettings, stream: TextIO | None = None, *, worker: int | None = None) -> None:
+    """From now on, all loggers below `shoal` write to `stream` (stderr); other libraries are not affected.
+
+    `worker`: this process is the worker of this number, and writes to the same stream as the others: whole lines.
+    """
     handler = _handler(stream)
-    handler.setFormatter(_FORMATTERS[settings.format]())
+    handler.setFormatter(_FORMATTERS[settings.format](worker))
     log = logging.getLogger("shoal")
     for old in log.handlers[:]:
         log.removeHandler(old)

@@ -29,6 +29,7 @@ With `--log-format json` (`[log] format = "json"`) each line of standard error i
 | `time` | UTC, ISO 8601, milliseconds |
 | `level` | `debug`, `info`, `warning`, `error`, `critical` |
 | `event` | the id of the event |
+| `worker` | with several workers: the number of the one that writes; absent in lines of the supervisor |
 | `message` | the sentence that the human form has; absent if the human form shows the fields |
 | `exception` | a traceback, for errors in Shoal |
 

@@ -298,6 +298,42 @@ _CLUSTERS = (
         meaning="A broker gets one batch per partition and request until it is proven again.",
     ),
 )
+_WORKERS = (
+    _row("worker-serves", _INFO, has="worker pid", meaning="A worker (`workers`) accepts clients."),
+    _row(
+        "worker-ended",
+        _ERROR,
+        has="worker pid ended_by connections seconds",
+        meaning="A worker has ended, and its connections with it; another process follows after `seconds`.",
+        do="See the lines of this worker before; SIGKILL may be the kernel's, for want of memory.",
+    ),
+    _row(
+        "worker-failed",
+        _ERROR,
+        has="worker findings",
+        meaning="A worker that was started again cannot use the settings; it is tried again.",
+        do="Correct what the findings name.",
+    ),
+    _row(
+        "worker-silent",
+        _ERROR,
+        has="worker pid",
+        meaning="A worker does not use the settings in force, or not in time: it is ended, and another one begins.",
+    ),
+    _row(
+        "supervisor-lost",
+        _ERROR,
+        meaning="The process that has the workers has ended: this worker drains.",
+        do="Start Shoal again; it waits for nothing.",
+    ),
+    _row(
+        "broker-port-missing",
+        _WARNING,
+        has="listener node_id port",
+        meaning="A worker cannot accept at the port of a broker; the other workers do.",
+        do="Raise the limit of open files.",
+    ),
+)
 _CONNECTIONS = (
     _row(
         "connection-ended",
@@ -716,6 +752,7 @@ _CAPTURE = (
 
 SECTIONS: dict[str, tuple[Event, ...]] = {
     "Process": _PROCESS,
+    "Workers": _WORKERS,
     "Clusters and brokers": _CLUSTERS,
     "Connections": _CONNECTIONS,
     "Security": _SECURITY,

@@ -24,6 +24,7 @@ from shoal.proxy.statistics import CloseCause
 if TYPE_CHECKING:
     from shoal.proxy.config.security import AccessSettings
     from shoal.proxy.config.settings import Limits, ListenerSettings
+    from shoal.proxy.net.turns import Turns
 
 __all__ = [
     "BURST_SECONDS",
@@ -196,12 +197,13 @@ class Admission:
 
 
 class Guest:
-    """One accepted connection."""
+    """One accepted connection. `turns`: of the port that accepted it, with several workers."""
 
-    __slots__ = ("_admission", "_counted", "_group", "is_stranger", "login_by")
+    __slots__ = ("_admission", "_counted", "_group", "is_stranger", "login_by", "turns")
 
     def __init__(self, admission: Admission, group: Group | None) -> None:
         self._admission = admission
+        self.turns: Turns | None = None
         self._group = group
         self._counted = False  # for its address
         self.is_stranger = False
@@ -221,6 +223,11 @@ class Guest:
         self._group = group
         return None
 
+    def enter(self, turns: Turns | None) -> None:
+        if turns is not None:
+            self.turns = turns
+            turns.entered()
+
     def logged_in(self) -> None:
         if self.is_stranger:
             self.is_stranger = False
@@ -232,6 +239,8 @@ class Guest:
             self.is_stranger = False
             self._admission.strangers.leave(self._group, None if by_broker else now)
         self._admission._leave(self._group, counted=self._counted)
+        if self.turns is not None:
+            self.turns.left()
 
 
 class RefusalLine(NamedTuple):

@@ -31,7 +31,7 @@ from shoal.proxy.events.logs import event, more_of_this_kind
 from shoal.proxy.listener.sockets import ListeningSockets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from shoal.proxy.cluster.cluster import Cluster
@@ -89,7 +89,10 @@ class BrokerPorts:
         self._is_held = False  # another Shoal takes over
         self._is_unsaved = False
         self._sockets = sockets or ListeningSockets()
-        self._saved_state = _read_state(settings) if former is None else former._state()
+        if former is None:
+            self._saved_state = self._sockets.saved(settings.name) or _read_state(settings)
+        else:
+            self._saved_state = former.state()
         self._ports = self._plan(settings, self._saved_state.nodes)
         cluster.when_identified.append(self._identified)
 
@@ -111,7 +114,7 @@ class BrokerPorts:
     def _assignments(self) -> PortAssignments:
         return self._ports.assignments
 
-    def _state(self) -> SavedPorts:
+    def state(self) -> SavedPorts:
         return SavedPorts(dict(self._assignments.nodes), self._saved_state.cluster)
 
     def _plan(self, settings: ListenerSettings, known: Nodes) -> _Ports:
@@ -146,9 +149,12 @@ class BrokerPorts:
 
     def offer(self) -> None:
         """Another listener, or this one, may take its sockets over."""
+        self._sockets.offer(self.places(), self._ports.settings.mode)
+
+    def places(self) -> Iterator[tuple[Place, socket.socket]]:
+        """The sockets that listen, each with its address as it is configured."""
         ports = self._ports
-        places = ((ports.place(node_id), x.sock) for node_id, x in ports.bound.items() if x.accepts)
-        self._sockets.offer(places, ports.settings.mode)
+        return ((ports.place(node_id), x.sock) for node_id, x in ports.bound.items() if x.accepts)
 
     def prepare(self, settings: ListenerSettings) -> Callable[[], Sequence[BoundPort]]:
         """Bind what is new with other settings; -> what applies them, and returns the ports that are no more.
@@ -245,6 +251,7 @@ class BrokerPorts:
             ask_for_brokers=self.ask_for_brokers,
             complain=self._complain,
             accepts=accepts,
+            turns=self._sockets.turns(sock.getsockname()[1]),
         )
 
     def _named_port(self, node_id: int) -> BoundPort:
@@ -258,8 +265,16 @@ class BrokerPorts:
         bound_port = self.bound.get(node_id) or self._open_for(node_id, address)
         self._cluster.brokers[node_id] = address
         if self._assignments.assign(node_id, bound_port.port, address):
+            self._sockets.changed(self._name, node_id, bound_port.port, address)
             self._save()
         return self._advertised_host(local_host), bound_port.port
+
+    def learn(self, node_id: int, port: int, address: Address) -> None:
+        """Another worker has learned of a broker. Raises OSError."""
+        if self._names is None and node_id not in self.bound:
+            self._open(self._ports, node_id, port)
+        self._cluster.brokers[node_id] = address
+        self._assignments.assign(node_id, port, address)
 
     def _advertise_name(self, names: ServerNames, address: Address, node_id: int) -> tuple[str, int]:
         advertised = Address(names.host(node_id), self._settings.advertised_port or self.port)
@@ -321,6 +336,9 @@ class BrokerPorts:
     def _open_for(self, node_id: int, address: Address) -> BoundPort:
         if self._is_held:
             raise NoPort(f"listener {self._name!r}: another Shoal takes over, and binds a port for broker {node_id}")
+        assigned = self._sockets.assigned(self._name, node_id, address)
+        if assigned is not None:
+            return self._open_assigned(node_id, assigned)
         while True:
             try:
                 port = self._assignments.offer(node_id, address)
@@ -337,6 +355,13 @@ class BrokerPorts:
                 self._log_broker(node_id, address, f"on port {bound_port.port}", bound_port.port)
                 return bound_port
 
+    def _open_assigned(self, node_id: int, port: int) -> BoundPort:
+        """The supervisor has opened it for all workers, and logged it."""
+        try:
+            return self._open(self._ports, node_id, port)
+        except OSError as error:
+            raise NoPort(f"cannot listen on port {port} of broker {node_id}: {error.strerror}") from error
+
     def _log_broker(self, node_id: int, address: Address, where: str, port: int) -> None:
         text = f"listener {self._name!r}: broker {node_id} ({address}) is {where}"
         values = event(text, listener=self._name, node_id=node_id, broker=str(address), port=port)
@@ -344,7 +369,7 @@ class BrokerPorts:
 
     def _save(self) -> None:
         self._is_unsaved = self._is_held
-        if self._is_held:
+        if self._is_held or not self._sockets.opens_ports:
             return
         nodes = self._settings.nodes
         if isinstance(nodes, PortRange) and nodes.state_file is not None:
@@ -370,7 +395,8 @@ class BrokerPorts:
                     self._cluster.brokers.pop(node_id, None)
             self._assignments.forget_addresses()
             nodes = self._settings.nodes
-            if isinstance(nodes, PortRange) and nodes.state_file is not None and not self._is_held:
+            is_ours = self._sockets.opens_ports and not self._is_held
+            if isinstance(nodes, PortRange) and nodes.state_file is not None and is_ours:
                 with suppress(OSError):  # then it is overwritten: the file is Shoal's
                     _discard(self._settings, nodes.state_file, f"of cluster {known}, and this is {cluster}")
         if known != cluster and self._assignments.nodes:

@@ -69,8 +69,9 @@ def _raise(error: OperatorError) -> None:
 class Listener:
     """What all listeners share is the server's: strangers, `numbers` of client connections, `clients`, the capture.
 
-    `fail` ends the server. `former`: the listener that this one replaces; an unwrapping one hands its path on, because
-    what it knows of appended batches is in use until its last connection has ended.
+    `fail` ends the server. `accepts` False: other processes accept at its ports. `former`: the listener that this one
+    replaces; an unwrapping one hands its path on, because what it knows of appended batches is in use until its last
+    connection has ended.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Listener:
         clients: Clients | None = None,
         raw_capture: FrameCapture | None = None,
         counts_apis: bool = False,
+        accepts: bool = True,
         fail: Callable[[OperatorError], None] = _raise,
     ) -> None:
         self.settings = settings
@@ -97,6 +99,7 @@ class Listener:
         self._numbers = count(1) if numbers is None else numbers
         self.clients = Clients() if clients is None else clients
         self._raw_capture = raw_capture
+        self._accepts = accepts
         self._former = former
         self._earlier: tuple[PathStatistics, ...] = ()  # of paths of former listeners that have ended
         self.tally: Tally = Tally() if former is None else former.tally
@@ -202,8 +205,9 @@ class Listener:
         async with trio.open_nursery() as self._serving:
             async with trio.open_nursery() as accepting:
                 self.reception.tasks = accepting
-                accepting.start_soon(self.ports.accept)
-                if self.login is not None:
+                if self._accepts:
+                    accepting.start_soon(self.ports.accept)
+                if self._accepts and self.login is not None:
                     accepting.start_soon(self.login.keep_fresh)
                 await self._draining.wait()
                 accepting.cancel_scope.cancel()

@@ -106,6 +106,7 @@ class Reception:
             if guest in OF_AN_ADDRESS and not has_header and self._syn_filter.refused(group_of(host), now):
                 self._log_dropped(host)
             return
+        guest.enter(bound_port.turns)
         sock = socket.socket(fileno=descriptor)
         make_reset(sock, undo=True)
         if is_stranger:

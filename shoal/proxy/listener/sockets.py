@@ -7,6 +7,9 @@
 The duplicates are of one queue in the kernel: no port is closed in between, and a client that connects meanwhile waits
 in it. A mirror may still bring envelopes to a port that an unwrapping listener had: no other kind gets it, as long as
 Shoal runs.
+
+With several workers (shoal/proxy/workers) the supervisor has these sockets, and says which broker gets which port.
+`opens_ports` is False in a worker, which asks it.
 """
 
 from __future__ import annotations
@@ -15,11 +18,14 @@ import errno
 import socket
 from typing import TYPE_CHECKING
 
-from shoal.proxy.config.settings import Mode
+from shoal.proxy.config.settings import Address, Mode
 from shoal.proxy.net.transport import make_reset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+    from shoal.proxy.cluster.ports import SavedPorts
+    from shoal.proxy.net.turns import Turns
 
 __all__ = ["ListeningSockets", "Place", "PortOfMirrors"]
 
@@ -42,9 +48,12 @@ _OF_MIRRORS = (
 
 
 class ListeningSockets:
-    """For all listeners of a server."""
+    """For all listeners of a server. `changed` gets a listener's name, and the id, port and address of a broker."""
 
-    def __init__(self) -> None:
+    opens_ports = True
+
+    def __init__(self, changed: Callable[[str, int, int, Address], None] = lambda *_: None) -> None:
+        self.changed = changed
         self._offered: dict[Place, tuple[socket.socket, Mode]] = {}
         self._of_mirrors: set[int] = set()
 
@@ -66,6 +75,18 @@ class ListeningSockets:
 
     def withdraw(self) -> None:
         self._offered.clear()
+
+    def saved(self, listener: str) -> SavedPorts | None:
+        """The ports of this listener's brokers; None: see its state file."""
+        return None
+
+    def assigned(self, listener: str, node_id: int, address: Address) -> int | None:
+        """The port of a new broker, which is open; None: the listener chooses one. Raises NoPort."""
+        return None
+
+    def turns(self, port: int) -> Turns | None:
+        """With several workers: whose turn it is to accept at this port."""
+        return None
 
     def gave_up(self, port: int, mode: Mode) -> None:
         """A listener of this mode no longer has the port."""

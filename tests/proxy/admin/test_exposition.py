@@ -72,7 +72,7 @@ def snapshot(*listeners: ListenerStatistics) -> Snapshot:
         proofs={},
         reachable={"c": True, ODD: False},
         loop_lag=Histogram((0.001, 1.0)),
-        share=LoopShare(),
+        share=LoopShare().statistics(),
         log_lines={"info": 3},
         lags={one.name: lags(one, by_topic=True) for one in listeners},
     )

@@ -262,6 +262,27 @@ PROCESS = (
         read=lambda snapshot: [((state.name.lower(),), float(state is snapshot.state)) for state in ServerState],
     ),
     Metric(
+        name="shoal_workers",
+        kind="gauge",
+        help="Workers by state: starting, serving, draining, ended, and silent for one that does not answer. Absent "
+        "with workers = 1, as are the next two.",
+        labels=("state",),
+        read=lambda snapshot: [((state,), count) for state, count in snapshot.workers.items()],
+    ),
+    Metric(
+        name="shoal_worker_connections",
+        kind="gauge",
+        help="Open client connections of each worker.",
+        labels=("worker",),
+        read=lambda snapshot: [((worker,), count) for worker, count in snapshot.worker_connections.items()],
+    ),
+    Metric(
+        name="shoal_worker_ends_total",
+        kind="counter",
+        help="Workers that have ended by themselves or were killed, and were started again.",
+        read=lambda snapshot: [((), snapshot.worker_ends)] if snapshot.workers else [],
+    ),
+    Metric(
         name="shoal_state_file_errors_total",
         kind="counter",
         help="Files of the state directory that could not be written.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from enum import Enum
 
     from shoal.protocol.shallow.monitor.partition import Lag
-    from shoal.proxy.admin.share import LoopShare
+    from shoal.proxy.admin.share import ShareStatistics
     from shoal.proxy.lifecycle.state import ServerState
     from shoal.proxy.statistics import Histogram, ListenerStatistics, PathStatistics, ServerStatistics
 
@@ -38,9 +38,12 @@ class Snapshot:
     proofs: Mapping[tuple[str, ...], float]  # (cluster, result) -> brokers
     reachable: Mapping[str, bool]  # cluster -> the last attempt to connect succeeded
     loop_lag: Histogram
-    share: LoopShare
+    share: ShareStatistics
     log_lines: Mapping[str, int]  # by level
     lags: Mapping[str, Sequence[LabelledLag]]  # by listener
+    workers: Mapping[str, int] = field(default_factory=dict)  # number of them by state; empty for a single process
+    worker_connections: Mapping[str, int] = field(default_factory=dict)  # by number
+    worker_ends: int = 0
 
     @property
     def listeners(self) -> tuple[ListenerStatistics, ...]:

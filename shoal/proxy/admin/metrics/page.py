@@ -22,6 +22,8 @@ from shoal.proxy.config.identity import shoal_version
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from prometheus_client.registry import Collector
+
     from shoal.proxy.admin.http import Request
     from shoal.proxy.admin.lag import LoopLag
     from shoal.proxy.admin.share import LoopShare
@@ -43,10 +45,14 @@ class MetricsPage:
         self._version = shoal_version()
         self._python = platform.python_version()
         self._lines = LogLines.installed()
-        self._process = CollectorRegistry(auto_describe=False)
-        ProcessCollector(registry=self._process)
+        self._process = self._process_collector()
         self._plain = Exposition(generate_latest)
         self._open = Exposition(generate_open_metrics)
+
+    def _process_collector(self) -> Collector:
+        collectors = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=collectors)
+        return collectors
 
     async def show(self, request: Request) -> Response:
         is_open = _OPEN.partition(";")[0] in request.accept
@@ -87,7 +93,7 @@ class MetricsPage:
                 if cluster.contact.at is not None
             },
             loop_lag=self._lag.histogram,
-            share=self._share,
+            share=self._share.statistics(),
             log_lines=dict(self._lines.counts),
             lags={listener.name: lags(listener, by_topic=by_topic) for listener in statistics.listeners},
         )

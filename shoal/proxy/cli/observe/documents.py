@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-__all__ = ["Capture", "Certificate", "Client", "Clients", "Cluster", "Flow", "Listener", "Mirror", "Ready", "Status"]
+__all__ = [
+    "Capture",
+    "Certificate",
+    "Client",
+    "Clients",
+    "Cluster",
+    "Flow",
+    "Listener",
+    "Mirror",
+    "Ready",
+    "Status",
+    "Worker",
+]
 
 
 class Versions(Struct):
@@ -109,6 +121,18 @@ class Capture(Struct, kw_only=True):
     lost: int = 0
 
 
+class Worker(Struct, kw_only=True):
+    """One of several processes. `answers`: within the time of one page."""
+
+    worker: int
+    pid: int = 0
+    state: str = ""
+    answers: bool = True
+    started: str | None = None
+    connections: int = 0
+    loop_lag_seconds: float | None = None
+
+
 class Status(Struct, kw_only=True):
     version: str
     pid: int
@@ -122,11 +146,13 @@ class Status(Struct, kw_only=True):
     certificates: list[Certificate] = field(default_factory=list)
     capture: Capture | None = None
     raw_capture: Capture | None = None
+    workers: list[Worker] = field(default_factory=list)
 
 
 class Ready(Struct, kw_only=True):
-    """`clusters` and `listeners`: by name, why it is not ready."""
+    """`clusters`, `listeners` and `workers`: by name or number, why it is not ready."""
 
     ready: bool
     clusters: dict[str, str | None] = field(default_factory=dict)
     listeners: dict[str, str | None] = field(default_factory=dict)
+    workers: dict[str, str | None] = field(default_factory=dict)

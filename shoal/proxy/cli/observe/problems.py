@@ -39,13 +39,18 @@ def _not_ready(status: Status, ready: Ready) -> Iterator[str]:
         for name, why in reasons.items():
             if why is not None:
                 yield f"{kind} {name!r}: {why}"
+    for number, why in ready.workers.items():
+        if why is not None:
+            yield f"worker {number}: {why}"
     if status.state not in _SERVES:
         yield f"Shoal does not serve new clients: its state is {status.state}"
 
 
 def _of_process(status: Status, now: float) -> Iterator[str]:
-    if status.loop_lag_seconds >= _LATE_SECONDS:
-        yield f"the event loop is {status.loop_lag_seconds:.1f} s late: too little CPU, or an error in Shoal"
+    lags = {"": status.loop_lag_seconds, **{f" of worker {x.worker}": x.loop_lag_seconds or 0 for x in status.workers}}
+    for whose, seconds in lags.items():
+        if seconds >= _LATE_SECONDS:
+            yield f"the event loop{whose} is {seconds:.1f} s late: too little CPU, or an error in Shoal"
     for certificate in status.certificates:
         days = _days_left(certificate, now)
         if days < _CERTIFICATE_DAYS:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from shoal.command_line import say
 from shoal.proxy.cli.exit_codes import MUST_CHANGE, OK
-from shoal.proxy.cli.observe.documents import Cluster, Listener, Ready, Status
+from shoal.proxy.cli.observe.documents import Cluster, Listener, Ready, Status, Worker
 from shoal.proxy.cli.observe.problems import problems, unwrapped
 from shoal.proxy.cli.observe.question import add_json, admin_address, admin_parser, ask, printable
 from shoal.proxy.cli.observe.tables import bytes_text, show, table
@@ -68,6 +68,9 @@ def _show(status: Status, found: list[str]) -> None:
     show(table(columns, map(_listener, status.listeners)))
     say("")
     show(table(("cluster", "brokers", "state"), map(_cluster, status.clusters)))
+    if status.workers:
+        say("")
+        show(table(("worker", "process", "state", ">clients", ">loop lag, s"), map(_worker, status.workers)))
     for listener in status.listeners:
         _show_mirrors(listener)
     if status.certificates:
@@ -87,6 +90,12 @@ def _listener(one: Listener) -> Iterator[object]:
 def _cluster(one: Cluster) -> tuple[str, str, str]:
     brokers = ", ".join(f"{node}={address}" for node, address in one.brokers.items()) or ", ".join(one.bootstrap)
     return one.name, brokers, one.last_connect_failed or "answers"
+
+
+def _worker(one: Worker) -> tuple[object, ...]:
+    state = one.state if one.answers else f"{one.state}, does not answer"
+    lag = "" if one.loop_lag_seconds is None else f"{one.loop_lag_seconds:.3f}"
+    return one.worker, one.pid, state, one.connections, lag
 
 
 def _show_mirrors(listener: Listener) -> None:

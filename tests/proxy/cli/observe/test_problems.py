@@ -37,6 +37,10 @@ def flows(state: str) -> dict[str, Any]:
         (status({"gaps": {"deleted": 1}}), "1 gaps (deleted)"),
         (status({"stopped_partitions": 4}), "4 partitions are refused"),
         (status({"state_errors": 1}), "1 state files"),
+        (
+            status(workers=[{"worker": 1}, {"worker": 2, "loop_lag_seconds": 1.5}]),
+            "event loop of worker 2 is 1.5 s late",
+        ),
     ],
 )
 def test_each_problem_is_one_line(found: Status, words: str) -> None:
@@ -64,6 +68,8 @@ def test_what_takes_its_time_is_no_problem(found: Status) -> None:
 def test_what_is_not_ready_is_a_problem() -> None:
     ready = Ready(ready=False, clusters={"c": "no answer", "d": None}, listeners={"l": "its ports are closed"})
     assert problems(status(), ready, NOW) == ["cluster 'c': no answer", "listener 'l': its ports are closed"]
+    ready = Ready(ready=False, workers={"1": None, "2": "it does not answer"})
+    assert problems(status(), ready, NOW) == ["worker 2: it does not answer"]
 
 
 def test_rates_are_differences_of_one_process() -> None:

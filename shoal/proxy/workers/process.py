@@ -1,0 +1,222 @@
+"""One worker, as the supervisor sees it: a process from its start to its end.
+
+    STARTING ── SERVING ──> SERVING ── DRAINING ──> DRAINING ── its end ──> ENDED
+
+It has the interpreter, the modules and the environment of this process, without what is meant for this one alone: a
+session of its own (Ctrl-C and `kill` of the group are for the supervisor), and no socket of systemd.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import trio
+
+from shoal.proxy.workers.answering import answer_questions
+from shoal.proxy.workers.links import Link, LinkLost, Message, Word
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from shoal.proxy.admin.metrics.metric import Snapshot
+    from shoal.proxy.listener.listener import Listener
+    from shoal.proxy.net.turns import TurnTable
+
+__all__ = ["NoAnswer", "Program", "WorkerProcess", "WorkerState"]
+
+_CODE: Final = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); "
+    "from shoal.proxy.cli.worker import main; sys.exit(main(sys.argv[2:]))"
+)
+_END_SECONDS: Final = 3.0  # for a worker that must end at once, to close its files
+_LAST_SECONDS: Final = 2.0  # for the last messages of a worker that has ended
+_OF_SUPERVISOR: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID")
+
+
+class WorkerState(Enum):
+    STARTING = auto()
+    SERVING = auto()
+    DRAINING = auto()
+    ENDED = auto()
+
+
+class NoAnswer(Exception):
+    """The worker has ended, or does not answer in time."""
+
+
+class Program(NamedTuple):
+    """What all workers have in common. `lock`: of the state directory, which belongs to all of them."""
+
+    table: TurnTable
+    lock: int | None = None
+
+    def command(self, number: int, orders: int, questions: int) -> list[str]:
+        descriptors = map(str, (orders, questions, self.table.descriptor))
+        numbers = [str(number), str(self.table.workers), *descriptors]
+        return [sys.executable, "-P", "-c", _CODE, "worker", *numbers, json.dumps(sys.path)]
+
+
+class WorkerProcess:
+    """`heard` gets each message that is no answer. `listeners`: the supervisor's, of the time."""
+
+    def __init__(
+        self,
+        number: int,
+        program: Program,
+        listeners: Callable[[], Mapping[str, Listener]],
+        heard: Callable[[WorkerProcess, Message], None],
+    ) -> None:
+        self.number = number
+        self.state = WorkerState.STARTING
+        self.loaded = trio.Event()
+        self.has_settings = False
+        self.has_served = False
+        self.counters: Snapshot | None = None  # the last
+        self.answers = True  # it was not silent the last time
+        self._program = program
+        self._listeners = listeners
+        self._heard = heard
+        self._process: trio.Process | None = None
+        self._link: Link | None = None
+        self._next = 1
+        self._asked: dict[tuple[Word, object], _Question] = {}
+        self._by_number: dict[int, _Question] = {}
+
+    @property
+    def pid(self) -> int:
+        return 0 if self._process is None else self._process.pid
+
+    def order(self, word: Word, value: object = None) -> None:
+        """One that a worker which reads nothing does not get."""
+        if self._link is not None:
+            self._link.try_to_put(word, value)
+
+    async def ask(self, word: Word, value: object = None, *, within: float) -> Any:
+        """Raises NoAnswer. A question that has no answer yet is not sent again."""
+        question = self._asked.get((word, value)) if _may_be_shared(word) else None
+        if question is None:
+            question = self._ask(word, value)
+        with trio.move_on_after(within):
+            await question.done.wait()
+        self.answers = question.done.is_set()
+        if not question.is_answered:
+            raise NoAnswer
+        return question.answer
+
+    def _ask(self, word: Word, value: object) -> _Question:
+        """Raises NoAnswer."""
+        if self._link is None or self.state is WorkerState.ENDED:
+            raise NoAnswer
+        number, self._next = self._next, self._next + 1
+        try:
+            self._link.put(word, value, number)
+        except LinkLost:
+            raise NoAnswer from None
+        question = self._by_number[number] = _Question(word, value)
+        if _may_be_shared(word):
+            self._asked[word, value] = question
+        return question
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
+    async def run(self) -> int:
+        """-> the exit code; negative: the signal that has ended it. If cancelled, it ends at once."""
+        orders, theirs = socket.socketpair()
+        questions, asked = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for sock in (orders, questions):
+            sock.setblocking(False)
+        with theirs, asked:
+            self._process = await self._start(theirs.fileno(), asked.fileno())
+        self._link = link = Link(trio.SocketStream(trio.socket.from_stdlib_socket(orders)))
+        over = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen, link, over)
+            nursery.start_soon(self._answer, trio.socket.from_stdlib_socket(questions))
+            try:
+                code = await self._process.wait()
+            except trio.Cancelled:
+                await self._end_at_once()
+                raise
+            with trio.move_on_after(_LAST_SECONDS):
+                await over.wait()
+            nursery.cancel_scope.cancel()
+        self.state = WorkerState.ENDED
+        self._no_answers()
+        return code
+
+    async def _start(self, orders: int, questions: int) -> trio.Process:
+        table, lock = self._program.table.descriptor, self._program.lock
+        passed = [orders, questions, table, *([] if lock is None else [lock])]
+        return await trio.lowlevel.open_process(
+            self._program.command(self.number, orders, questions),
+            stdin=subprocess.DEVNULL,
+            pass_fds=passed,
+            env={name: value for name, value in os.environ.items() if name not in _OF_SUPERVISOR},
+            start_new_session=True,
+        )
+
+    async def _end_at_once(self) -> None:
+        assert self._process is not None
+        with trio.CancelScope(shield=True):
+            with trio.move_on_after(_END_SECONDS):
+                self._process.send_signal(signal.SIGUSR1)
+                await self._process.wait()
+            self._process.kill()
+            await self._process.wait()
+
+    async def _listen(self, link: Link, over: trio.Event) -> None:
+        await link.run(self._hear)
+        over.set()
+
+    async def _answer(self, questions: trio.socket.SocketType) -> None:
+        await answer_questions(questions, self._listeners)
+        await trio.sleep(_END_SECONDS)  # it ends, or has lost its questions: then it can bind no port
+        self.kill()
+
+    def _hear(self, message: Message) -> None:
+        match message.word:
+            case Word.ANSWER:
+                question = self._by_number.pop(message.number)
+                if _may_be_shared(question.word):
+                    self._asked.pop((question.word, question.value), None)
+                question.answer, question.is_answered = message.value, True
+                question.done.set()
+                return
+            case Word.LOADED:
+                self.loaded.set()
+            case Word.SERVING:
+                self.state, self.has_served = WorkerState.SERVING, True
+            case Word.DRAINING:
+                self.state = WorkerState.DRAINING
+            case Word.ENDED:
+                self.counters = message.value
+        self._heard(self, message)
+
+    def _no_answers(self) -> None:
+        for question in self._by_number.values():
+            question.done.set()
+        self._by_number.clear()
+        self._asked.clear()
+
+
+class _Question:
+    def __init__(self, word: Word, value: object) -> None:
+        self.word = word
+        self.value = value
+        self.done = trio.Event()
+        self.is_answered = False
+        self.answer: object = None
+
+
+def _may_be_shared(word: Word) -> bool:
+    """Whether the answer to one that was asked before will do: so a silent worker has few questions."""
+    return word in (Word.PAGE, Word.COUNTERS)

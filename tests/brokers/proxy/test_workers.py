@@ -1,0 +1,156 @@
+"""Two workers before three real brokers: one is killed while 20 producers and some consumers work."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from dataclasses import dataclass, field
+from threading import Event
+from time import sleep
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from shoal.scenarios.kafka.content.clients import client_config
+from shoal.scenarios.kafka.content.reading import read_all
+from shoal.scenarios.kafka.ports import LOOPBACK
+from shoal.scenarios.kafka.process import until
+from tests.brokers.proxy.rig.data import new_topic
+from tests.support.admin import get_json, scrape, values
+from tests.support.shoal_process import ShoalProcess, free_port_block, listening_ports, running_shoal, write_toml
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confluent_kafka import Message
+
+    from shoal.scenarios.kafka.broker import Cluster
+
+pytestmark = pytest.mark.kafka
+
+_PRODUCERS, _PARTITIONS = 20, 3
+_WITHIN = 60.0
+
+
+@dataclass
+class Traffic:
+    bootstrap: str
+    topic: str
+    enough: Event = field(default_factory=Event)
+    sent: list[bytes] = field(default_factory=list)
+    acknowledged: int = 0
+    errors: set[str] = field(default_factory=set)
+    read: Counter[bytes] = field(default_factory=Counter)
+
+    def produce(self) -> None:
+        def delivered(error: object, message: object) -> None:
+            if error is None:
+                self.acknowledged += 1
+            else:
+                self.errors.add(str(error))
+
+        settings = client_config(self.bootstrap, linger_ms=0, enable_idempotence=True)
+        producers = [Producer({**settings, "client.id": f"p-{number}"}) for number in range(_PRODUCERS)]
+        while not self.enough.is_set():
+            for number, producer in enumerate(producers):
+                value = b"%d:%d" % (number, len(self.sent))
+                producer.produce(self.topic, value, on_delivery=delivered)
+                self.sent.append(value)
+                producer.poll(0)
+            sleep(0.01)
+        for producer in producers:
+            producer.flush(_WITHIN)
+
+    def consume(self, partition: int) -> None:
+        settings = client_config(self.bootstrap, group_id="readers", enable_auto_commit=False)
+        consumer = Consumer({**settings, "client.id": f"c-{partition}"})
+        consumer.assign([TopicPartition(self.topic, partition, OFFSET_BEGINNING)])
+        while not self.enough.is_set() or self.read.total() < len(self.sent):
+            for message in consumer.consume(100, 0.2):
+                assert message.error() is None
+                self.read[message.value() or b""] += 1
+        consumer.close()
+
+
+async def until_steady(admin: int) -> list[dict[str, Any]]:
+    """Until no connection has come or gone for a second; -> the workers."""
+    opened, since = -1.0, 0.0
+    with trio.fail_after(_WITHIN):
+        while True:
+            now = values(await scrape(admin))["shoal_connections_opened_total", "l"]
+            if now != opened:
+                opened, since = now, trio.current_time()
+            elif trio.current_time() > since + 1:
+                rows: list[dict[str, Any]] = (await get_json(admin, "/status"))["workers"]
+                if all(row["state"] == "serving" for row in rows):
+                    return rows
+            await trio.sleep(0.1)
+
+
+def closed(found: dict[tuple[str, ...], float]) -> dict[str, float]:
+    return {key[1]: value for key, value in found.items() if key[0] == "shoal_connections_closed_total" and value}
+
+
+@pytest.mark.parametrize("kind", [{}, {"coalesce": True}], ids=["plain", "coalescing"])
+async def test_a_killed_worker_costs_its_connections_and_no_record(
+    kind: dict[str, object], brokers: Cluster, tmp_path: Path
+) -> None:
+    first = free_port_block(8)
+    admin, ports = first + 7, {first, first + 1, first + 2, first + 3}
+    listener = {"name": "l", "cluster": "c", "listen": f"{LOOPBACK}:{first}", "ports": f"{first + 1}-{first + 5}"}
+    document = {
+        "workers": 2,
+        "state-dir": str(tmp_path / "state"),
+        "cluster": [{"name": "c", "bootstrap": brokers.bootstrap.split(",")}],
+        "listener": [{**listener, **kind}],
+        "admin": {"listen": f"{LOOPBACK}:{admin}"},
+    }
+    toml = write_toml(tmp_path / "shoal.toml", document)
+    traffic = Traffic(f"{LOOPBACK}:{first}", new_topic(brokers, [[1], [2], [3]]))
+    shoal = ShoalProcess(["run", "-c", str(toml)], work=tmp_path, ports=[first, admin])
+    async with running_shoal(shoal), trio.open_nursery() as nursery:
+        nursery.start_soon(trio.to_thread.run_sync, traffic.produce)
+        for partition in range(_PARTITIONS):
+            nursery.start_soon(trio.to_thread.run_sync, traffic.consume, partition)
+        await until(lambda: traffic.read.total() > 10 * _PRODUCERS, within=_WITHIN, what="records", process=None)
+        one, two = await until_steady(admin)
+        before = values(await scrape(admin))
+        assert abs(one["connections"] - two["connections"]) <= len(ports)
+        assert listening_ports(one["pid"]) == listening_ports(two["pid"]) == ports
+        nodes = json.loads((tmp_path / "state" / "l.json").read_text())["nodes"]
+        assert {node["port"] for node in nodes.values()} | {first} == ports
+
+        os.kill(two["pid"], signal.SIGKILL)
+        await until(lambda: "worker 2 (process" in shoal.output(), within=_WITHIN, what="its end")
+        count = traffic.acknowledged
+        await until(lambda: traffic.acknowledged > count + 20 * _PRODUCERS, within=_WITHIN, what="records")
+        rows = await until_steady(admin)
+        after = values(await scrape(admin))
+        lost = {"internal": float(two["connections"])}
+        assert rows[0]["pid"] == one["pid"]
+        assert {key: after_ - closed(before).get(key, 0) for key, after_ in closed(after).items()} == {
+            **dict.fromkeys(closed(before), 0.0),
+            **lost,
+        }
+        assert rows[0]["connections"] >= one["connections"]
+        assert listening_ports(rows[1]["pid"]) == ports
+        connections = sum(value for key, value in after.items() if key[0] == "shoal_connections")
+        assert connections == sum(row["connections"] for row in rows)
+        produced = after["shoal_requests_total", "Produce", "l"]
+        assert produced > before["shoal_requests_total", "Produce", "l"]
+        traffic.enough.set()
+    assert not traffic.errors
+    assert traffic.acknowledged == len(traffic.sent)
+    assert traffic.read == Counter(traffic.sent)
+
+    stored: Counter[bytes] = Counter()
+
+    def take(messages: list[Message]) -> None:
+        stored.update(message.value() or b"" for message in messages)
+
+    await read_all(brokers.bootstrap, traffic.topic, take)
+    assert stored == Counter(traffic.sent)

@@ -1,0 +1,236 @@
+"""Two workers, as processes, in front of a scripted broker: who gets which client, and what the end of one costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from shoal.scenarios.kafka.ports import free_port_block
+from shoal.scenarios.kafka.process import until
+from tests.support.admin import ask as get
+from tests.support.admin import get_json, scrape, values
+from tests.support.rig import FakeBroker, Peer, request
+from tests.support.shoal_process import ShoalProcess, listening_ports, running_shoal, write_toml
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+_WITHIN = 60.0
+
+
+@asynccontextmanager
+async def broker() -> AsyncIterator[FakeBroker]:
+    made = FakeBroker()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(made.run)
+        yield made
+        nursery.cancel_scope.cancel()
+
+
+class Workers:
+    """`first` is the listener's port; its brokers' follow, then those of `other`, and the admin port."""
+
+    def __init__(self, work: Path, made: FakeBroker, workers: int = 2, **document: object) -> None:
+        self.first = free_port_block(12)
+        self.other, self.admin = self.first + 8, self.first + 11
+        self._work, self._broker, self._document = work, made, {"workers": workers, **document}
+        self.toml = self.write()
+        argv = ["run", "-c", str(self.toml), "--log-format", "json"]
+        self.shoal = ShoalProcess(argv, work=work, ports=[self.first, self.admin])
+
+    def write(self, *more: dict[str, object], **first: object) -> Path:
+        listener: dict[str, object] = {
+            "name": "l",
+            "cluster": "c",
+            "listen": f"127.0.0.1:{self.first}",
+            "ports": f"{self.first + 1}-{self.first + 5}",
+        }
+        document = {
+            "state-dir": str(self._work / "state"),
+            "cluster": [{"name": "c", "bootstrap": str(self._broker.address)}],
+            "listener": [{**listener, **first}, *more],
+            "admin": {"listen": f"127.0.0.1:{self.admin}"},
+            **self._document,
+        }
+        return write_toml(self._work / "shoal.toml", document)
+
+    async def rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = (await get_json(self.admin, "/status"))["workers"]
+        return rows
+
+    async def until_serving(self, other_than: int = 0) -> list[dict[str, Any]]:
+        with trio.fail_after(_WITHIN):
+            while True:
+                rows = await self.rows()
+                if all(row["state"] == "serving" and row["pid"] != other_than for row in rows):
+                    return rows
+                await trio.sleep(0.05)
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.shoal.output().splitlines() if line.startswith("{")]
+        return [line for line in lines if line["event"] == event]
+
+
+async def answered(client: Peer, number: int = 1) -> bool:
+    """Whether the client's connection is still there."""
+    try:
+        await client.send(request(300, 0, number, b"%d" % number))
+        return (await client.frame()).endswith(b"%d" % number)
+    except (trio.BrokenResourceError, AssertionError):
+        return False
+
+
+async def connected(stack: AsyncExitStack, port: int, count: int) -> list[Peer]:
+    """One after the other, each with an answered request: a worker has it."""
+    clients = []
+    for _ in range(count):
+        clients.append(Peer(await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port))))
+        assert await answered(clients[-1])
+    return clients
+
+
+async def test_the_end_of_a_worker_costs_its_connections_only(tmp_path: Path) -> None:
+    async with broker() as made, AsyncExitStack() as stack:
+        two = Workers(tmp_path, made)
+        await stack.enter_async_context(running_shoal(two.shoal))
+        before = await two.until_serving()
+        clients = await connected(stack, two.first, 8)
+        assert [row["connections"] for row in await two.rows()] == [4, 4]
+        assert all({two.first} <= listening_ports(row["pid"]) for row in before)
+
+        os.kill(before[1]["pid"], signal.SIGKILL)
+        after = await two.until_serving(other_than=before[1]["pid"])
+        assert after[0]["pid"] == before[0]["pid"]
+        assert sum([await answered(client, 2) for client in clients]) == 4
+        await connected(stack, two.first, 4)  # the new worker has none so far
+        assert [row["connections"] for row in await two.rows()] == [4, 4]
+
+        (line,) = two.lines("worker-ended")
+        assert (line["worker"], line["ended_by"], line["connections"]) == (2, "SIGKILL", 4)
+        found = values(await scrape(two.admin))
+        assert found["shoal_connections_opened_total", "l"] == 12
+        assert found["shoal_connections_closed_total", "internal", "l"] == 4
+        assert found["shoal_client_requests_total", "l"] == 8 + 4 + 4
+        assert found["shoal_worker_ends_total",] == 1
+        assert (await get_json(two.admin, "/readyz"))["workers"] == {"1": None, "2": None}
+
+
+async def test_a_silent_worker_is_named_and_nothing_waits_for_it(tmp_path: Path) -> None:
+    async with broker() as made, AsyncExitStack() as stack:
+        two = Workers(tmp_path, made)
+        await stack.enter_async_context(running_shoal(two.shoal))
+        rows = await two.until_serving()
+        await connected(stack, two.first, 2)
+        await scrape(two.admin)
+        os.kill(rows[1]["pid"], signal.SIGSTOP)
+        try:
+            with trio.fail_after(5):  # each page waits for less than a second
+                status, body = await get(two.admin, "/readyz")
+                found = values(await scrape(two.admin))
+                silent = (await two.rows())[1]
+                await connected(stack, two.first, 3)
+        finally:
+            os.kill(rows[1]["pid"], signal.SIGCONT)
+        assert (status, json.loads(body)["workers"]) == (503, {"1": None, "2": "it does not answer"})
+        assert found["shoal_workers", "silent"] == 1
+        assert found["shoal_connections_opened_total", "l"] == 2
+        assert not silent["answers"]
+
+
+async def test_a_reload_is_for_all_workers_or_none(tmp_path: Path) -> None:
+    async with broker() as made, AsyncExitStack() as stack:
+        two = Workers(tmp_path, made)
+        await stack.enter_async_context(running_shoal(two.shoal))
+        rows = await two.until_serving()
+        clients = await connected(stack, two.first, 4)
+
+        two.write(cluster="none")
+        os.kill(two.shoal.pid, signal.SIGHUP)
+        await until(lambda: bool(two.lines("reload-refused")), within=_WITHIN, what="the refusal")
+        assert len(two.lines("reload-refused")) == 1
+
+        more = {"name": "m", "cluster": "c", "listen": f"127.0.0.1:{two.other}", "ports": {"7": two.other + 1}}
+        two.write(more, **{"max-connections": 6})
+        os.kill(two.shoal.pid, signal.SIGHUP)
+        await until(lambda: bool(two.lines("reloaded")), within=_WITHIN, what="the reload")
+        assert len(two.lines("reloaded")) == 1
+        assert all({two.other, two.other + 1} <= listening_ports(row["pid"]) for row in rows)
+        await connected(stack, two.other, 2)
+        assert [row["connections"] for row in await two.rows()] == [3, 3]
+
+        await connected(stack, two.first, 2)
+        async with await trio.open_tcp_stream("127.0.0.1", two.first) as stream:
+            assert not await answered(Peer(stream))  # the seventh; each worker has half of the limit
+        assert all([await answered(client, 3) for client in clients])
+        assert [row["pid"] for row in await two.rows()] == [row["pid"] for row in rows]
+
+
+async def test_workers_without_their_supervisor_drain(tmp_path: Path) -> None:
+    async with broker() as made, AsyncExitStack() as stack:
+        two = Workers(tmp_path, made)
+        await two.shoal.start()
+        rows = await two.until_serving()
+        (client,) = await connected(stack, two.first, 1)
+        two.shoal.kill()
+        await until(
+            lambda: not any(listening_ports(row["pid"]) for row in rows), within=_WITHIN, what="the workers to drain"
+        )
+        assert not await answered(client, 2)
+        async with running_shoal(two.shoal):
+            await two.until_serving()
+
+
+async def test_a_fault_that_only_workers_find_ends_shoal(tmp_path: Path) -> None:
+    async with broker() as made:
+        two = Workers(tmp_path, made, capture={"directory": str(tmp_path / "none")})
+        output = await two.shoal.refuse_to_start()
+    assert output.count("is not a directory: create it") == 2  # a line of the log, and the text for people
+
+
+async def test_one_shoal_hands_over_to_two_workers_and_back(tmp_path: Path) -> None:
+    async with broker() as made, AsyncExitStack() as stack:
+        shoals = Workers(tmp_path, made, workers=1)
+        await stack.enter_async_context(running_shoal(shoals.shoal))
+        for workers in (2, 1):
+            (client,) = await connected(stack, shoals.first, 1)
+            shoals._document["workers"] = workers
+            shoals.write()
+            await shoals.shoal.take_over()
+            assert not await answered(client, 2)
+            assert len((await get_json(shoals.admin, "/status")).get("workers", [])) == (workers if workers > 1 else 0)
+            await connected(stack, shoals.first, 2)
+
+
+async def test_mirrors_are_in_the_first_worker_only_also_after_its_end(tmp_path: Path) -> None:
+    async with broker() as source, broker() as target:
+        two = Workers(tmp_path, source)
+        two._document["cluster"] = [
+            {"name": "c", "bootstrap": str(source.address)},
+            {"name": "d", "bootstrap": str(target.address)},
+        ]
+        ports = {two.other: "source", two.other + 1: "target"}
+        listeners = [
+            {"name": "source", "cluster": "c", "mode": "wrap", "pair": "target"},
+            {"name": "target", "cluster": "d", "mode": "unwrap"},
+        ]
+        for port, listener in zip(ports, listeners, strict=True):
+            listener |= {"listen": f"127.0.0.1:{port}", "ports": {}}
+        listeners[0]["ports"] = {"1": two.first + 6}
+        listeners[1]["ports"] = {"1": two.first + 7}
+        two.write(*listeners)
+        async with running_shoal(two.shoal):
+            one, other = await two.until_serving()
+            assert ports.keys() <= listening_ports(one["pid"])
+            assert not ports.keys() & listening_ports(other["pid"])
+            os.kill(one["pid"], signal.SIGKILL)
+            again, other = await two.until_serving(other_than=one["pid"])
+            assert ports.keys() <= listening_ports(again["pid"])
+            assert not ports.keys() & listening_ports(other["pid"])
+            assert (await get_json(two.admin, "/status"))["listeners"][1]["flows"] == []
+        assert (tmp_path / "state" / "target.producers").exists()
