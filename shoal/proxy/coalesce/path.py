@@ -79,6 +79,7 @@ _SETTLE_SECONDS = (
     15.0  # a client's requests may be retries for this long: reconnect.backoff.max.ms is at most 10 s by default
 )
 _MAX_UNSETTLED = 10_000
+_KEPT_OF_AN_ID = 1024  # characters: a client may have an id of 32 KiB; of two that begin alike, both wait
 
 _AUTHENTICATION = (int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE))
 
@@ -96,6 +97,11 @@ def _limits(settings: CoalesceSettings) -> JoinLimits:
     )
 
 
+def _retrying(connection: Connection) -> tuple[str, str]:
+    """The client, which may send a request again over another connection."""
+    return connection.peer.host, (connection.client_id or "")[:_KEPT_OF_AN_ID]
+
+
 class CoalescePath:
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
@@ -109,7 +115,7 @@ class CoalescePath:
         self._members: dict[Connection, CoalescedClient] = {}
         self._lanes: dict[LaneId, Lane] = {}
         self._sequences = SeenSequences()
-        self._unsettled: OrderedDict[tuple[str, str | None], float] = OrderedDict()  # client -> until when
+        self._unsettled: OrderedDict[tuple[str, str], float] = OrderedDict()  # client -> until when
         self.sets = ProvenSets()
         self._waiting: trio.Event | None = None  # set when requests are answered or withdrawn
 
@@ -145,7 +151,7 @@ class CoalescePath:
                 lane.end_soon()
 
     def _unsettle(self, connection: Connection) -> None:
-        client = connection.peer.host, connection.client_id
+        client = _retrying(connection)
         self._unsettled[client] = trio.current_time() + _SETTLE_SECONDS
         self._unsettled.move_to_end(client)
         if len(self._unsettled) > _MAX_UNSETTLED:
@@ -236,8 +242,7 @@ class CoalescePath:
         if member.alone_until == -math.inf and not self._unsettled:
             return False
         now = trio.current_time()
-        client = member.connection.peer.host, member.connection.client_id
-        return now < member.alone_until or now < self._unsettled.get(client, now)
+        return now < member.alone_until or now < self._unsettled.get(_retrying(member.connection), now)
 
     def _pass_alone(
         self, member: CoalescedClient, first: memoryview, found: Joinable, why: WhyAlone

@@ -26,6 +26,7 @@ _TURN_SECONDS: Final = 0.02  # of one read at most
 _LEAST_TURN: Final = 4 * 1024
 _MOST_TURN: Final = 512 * 1024  # the receive buffer
 _MOST_CLIENT_IDS: Final = 10_000  # whose limits are remembered; ~1 KiB each
+_KEPT_OF_AN_ID = 1024  # characters: a client may have an id of 32 KiB; those that begin alike share a limit
 
 
 class Flow:
@@ -145,12 +146,13 @@ class Pacing:
     def of_client(self, client_id: str | None) -> Limit | None:
         if self._client_rate is None:
             return None
-        limit = self._clients.get(client_id)
+        kept = client_id if client_id is None else client_id[:_KEPT_OF_AN_ID]
+        limit = self._clients.get(kept)
         if limit is None:
-            limit = self._clients[client_id] = Limit(self._client_rate)
+            limit = self._clients[kept] = Limit(self._client_rate)
             if len(self._clients) > _MOST_CLIENT_IDS:
                 self._clients.popitem(last=False)
-        self._clients.move_to_end(client_id)
+        self._clients.move_to_end(kept)
         return limit
 
 

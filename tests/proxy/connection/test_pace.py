@@ -170,6 +170,12 @@ async def test_client_ids_without_number_take_bounded_memory() -> None:
     assert len(pacing._clients) == 10_000
 
 
+async def test_of_a_long_client_id_only_the_beginning_is_kept() -> None:
+    pacing = Pacing(None, RATE)
+    assert pacing.of_client("x" * 20_000 + "a") is pacing.of_client("x" * 20_000 + "b")
+    assert pacing.of_client("a") is not pacing.of_client("b")
+
+
 async def test_without_limits_there_is_no_pace() -> None:
     assert Pacing(None, None).pace() is None
 
