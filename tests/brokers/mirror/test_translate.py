@@ -1,9 +1,10 @@
-"""`shoal translate` against what really is at the offsets, with a stock MirrorMaker 2."""
+"""`shoal translate` against what really is at the offsets, with a stock MirrorMaker 2. `make ops` has more offsets."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
 from confluent_kafka import Consumer, TopicPartition
 
@@ -34,6 +35,7 @@ async def commit(bootstrap: str, group: str, topic: str, offsets: Mapping[int, i
     await trio.to_thread.run_sync(run)
 
 
+@pytest.mark.slow
 async def test_offsets_and_groups_through_a_kill_of_shoal(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
