@@ -19,7 +19,7 @@ from shoal.protocol.capture.index.columns import (
 from shoal.protocol.capture.index.pending import BatchSource, FetchOutcome, Request, RequestAnnotation, Treatment
 from shoal.protocol.capture.index.record_sets import PartitionRows, SingleBatch, as_rows
 from shoal.protocol.capture.index.sink import Sink
-from shoal.protocol.capture.index.template import NO_SOURCE, RowTemplate, Treated
+from shoal.protocol.capture.index.template import NO_SOURCE, RowTemplate, Treated, shared
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.compression import Codec, stated_size
 from shoal.protocol.wire.types import Topic
@@ -101,7 +101,9 @@ class RowMaker:
         names = (str(template.client, "utf-8", "replace"), self.software, place.listener, place.cluster)
         topic = sink.topic(place.cluster, template.topic) if template.topic else 0
         template.connection = place.connection
-        template.names = _NAMES.pack(*map(number, names), topic) + self._elsewhere + _PARTITION.pack(template.index, 0)
+        template.names = shared(
+            _NAMES.pack(*map(number, names), topic) + self._elsewhere + _PARTITION.pack(template.index, 0)
+        )
         template.epoch = sink.epoch if sink.knows(place.cluster, template.topic) else -1
 
     def treated(self, template: RowTemplate, note: RequestAnnotation) -> Treated:
