@@ -11,7 +11,7 @@ Every byte except those numbers and the records is compared. A frame with any di
 states its size elsewhere, tags, an error with a text) is left to the walkers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import Final
@@ -30,6 +30,7 @@ from shoal.protocol.capture.index.template import (
     Sent,
     Treated,
     pack_row,
+    shared,
 )
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import REQUEST_PREFIX
@@ -52,6 +53,7 @@ _SAID: Final = {1: gzip_size, 2: snappy_size, 4: zstd_size}
 _STATED_LATER: Final = (1, 2)
 _INT32: Final = Struct(">i")
 _PRODUCE: Final = int(ApiKey.PRODUCE)
+_Layout = Callable[[Frame], tuple[int, bytes, int, bytes, int, bytes, bytes]]
 _LEAST: Final = HEADER_SIZE + 4  # fewest bytes after the index
 _ROOM_OF_1, _ROOM_OF_2 = 128, 1 << 14
 """Most bytes of a length of 1 or 2 bytes and the records after it."""
@@ -70,8 +72,8 @@ class PartitionTemplate(RowTemplate):
         super().__init__(produce.client, produce.topic, index, 1)
         self.produce = produce
         self._unpack, self._length = answer.unpack, answer.size
-        self._start, self._end = around
-        self._always = ALWAYS.pack(answer.size, produce.api, 0)
+        self._start, self._end = map(shared, around)
+        self._always = shared(ALWAYS.pack(answer.size, produce.api, 0))
 
     def row(self, sent: Sent, frame: Frame, now_ns: int, treated: Treated | None) -> bytes | None:
         if len(frame) != self._length:
@@ -137,10 +139,10 @@ class ProduceTemplate:
         is_compact = version >= _COMPACT_FROM
         self._tail = _NO_TAGS if is_compact else b""
         self._encoded = _compact_length if is_compact else _plain_length
-        self._api, self._middle = bytes(frame[4:8]), bytes(frame[REQUEST_PREFIX:index_at])
+        self._api, self._middle = bytes(frame[4:8]), shared(bytes(frame[REQUEST_PREFIX:index_at]))
         self._around = index_at + _INT32.size + len(self._tail)
         widths = (1, 2, 3) if is_compact else (_INT32.size,) * 3
-        self._layouts = [(_layout(len(self._middle), width), width) for width in widths]
+        self._layouts = _layouts(len(self._middle), widths)
         self._records_at = REQUEST_PREFIX + len(self._middle) + _INT32.size + HEADER_SIZE  # and the width
         self._answer_start, self._answer_end = _around(version, self.topic)
         self._usual = _answer_layout(version, len(self._answer_start), len(self._answer_end))
@@ -211,7 +213,12 @@ def _plain_length(records: int) -> bytes:
     return _INT32.pack(records)
 
 
-def _layout(middle: int, width: int) -> Callable[[Frame], tuple[int, bytes, int, bytes, int, bytes, bytes]]:
+@lru_cache(maxsize=256)
+def _layouts(middle: int, widths: tuple[int, ...]) -> Sequence[tuple[_Layout, int]]:
+    return [(_layout(middle, width), width) for width in widths]
+
+
+def _layout(middle: int, width: int) -> _Layout:
     """Size, API, correlation id, the template, index, length of the records, header of the batch."""
     return Struct(f">i4si{middle}si{width}s{HEADER_SIZE}s").unpack_from
 

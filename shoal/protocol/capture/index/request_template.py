@@ -24,6 +24,7 @@ from shoal.protocol.capture.index.template import (
     Sent,
     Treated,
     pack_row,
+    shared,
 )
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import REQUEST_PREFIX, RESPONSE_PREFIX, SIZE_BYTES, read_response_prefix
@@ -46,7 +47,7 @@ class RequestTemplate(RowTemplate):
         super().__init__(request.client, "", -1, 0)
         self._key, self._version = request.api_key, request.api_version
         self._size = REQUEST_PREFIX + _LENGTH + len(request.client)
-        self._api, self._client = bytes(frame[4:8]), bytes(frame[REQUEST_PREFIX : self._size])
+        self._api, self._client = bytes(frame[4:8]), shared(bytes(frame[REQUEST_PREFIX : self._size]))
         self._unpack = _layout(len(self._client))
         self._is_fetch = request.api_key == _FETCH
         self._row_api = API.pack(request.api_key, request.api_version, NO_ACKS)

@@ -36,6 +36,7 @@ _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 _SOFTWARE_FROM: Final = 3  # KIP-511
 _CONTROLLED_SHUTDOWN: Final = int(ApiKey.CONTROLLED_SHUTDOWN)
 _INDEX: Final = Struct(">i")
+_NO_TAGS: Final = bytes(2)  # of the topic and the whole request
 _HEAD: Final = 4 + 4 + HEADER_SIZE  # of a partition: its index, the length of its records and their header
 _BATCH_START: Final = Struct(">i4xb4xh").unpack_from  # length, magic, attributes,
 _BATCH_AT: Final = 8  # after the base offset
@@ -82,9 +83,34 @@ class RequestWalker(RecordSetWalker):
         return self._templates if self.is_between else ()
 
     def feed(self, chunk: memoryview) -> None:
+        if self._head is not None and self.is_between and self._read_at_once(chunk, self._head):
+            return
         super().feed(chunk)
         if self._request.size == len(chunk) and self.is_between:
             self._learn(chunk)
+
+    def _read_at_once(self, chunk: memoryview, head: Head) -> bool:
+        """A whole request with this head, one topic and one batch in each partition; -> whether it is one."""
+        size = len(chunk)
+        pos = REQUEST_PREFIX + len(head.middle)
+        if size <= pos or head.topics != 1 or head.partitions > MAX_BATCHES:
+            return False
+        length, key, version, correlation_id = read_request_prefix(chunk)
+        if length + SIZE_BYTES != size or key != _PRODUCE or version != head.version:
+            return False
+        if chunk[REQUEST_PREFIX:pos] != head.middle:
+            return False
+        self.begin_topics(version, flexible_from=_COMPACT_FROM)
+        self._topic, self._partitions, self._left = head.topic, head.partitions, size - pos
+        pos = self._read_usual(chunk, pos, size)
+        self._left = 0
+        if self._partitions or bytes(chunk[pos:]) != (_NO_TAGS if self._compact else b""):
+            return False
+        self.number += 1
+        request = self._request = Request(_PRODUCE, version, correlation_id, size, self.number)
+        request.client, request.acks, request.partitions = head.client, head.acks, self.partitions
+        self._sent(request)
+        return True
 
     def _learn(self, frame: memoryview) -> None:
         """From a whole request."""

@@ -19,7 +19,7 @@ from shoal.protocol.capture.index.columns import (
 from shoal.protocol.capture.index.pending import BatchSource, FetchOutcome, Request, RequestAnnotation, Treatment
 from shoal.protocol.capture.index.record_sets import PartitionRows, SingleBatch, as_rows
 from shoal.protocol.capture.index.sink import Sink
-from shoal.protocol.capture.index.template import NO_SOURCE, RowTemplate, Treated
+from shoal.protocol.capture.index.template import NO_SOURCE, RowTemplate, Treated, shared
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.compression import Codec, stated_size
 from shoal.protocol.wire.types import Topic
@@ -75,7 +75,7 @@ _USUAL: Final = Struct("<qqII16sI16siiii6sh4sq16sib61s")
 """CONTEXT, BATCH and the header; fields that are equal in all rows of a request are one piece."""
 _FOUR_NAMES: Final = Struct("<IIII")
 _API: Final = Struct("<hhh")
-_NO_OFFSETS: Final = Struct("<qq").pack(-1, -1)
+_PRODUCED: Final = Kind.BATCH, Direction.PRODUCED
 _NOT_LOOKED: Final = -1  # keys not inspected
 assert _USUAL.size == ROW_SIZE
 _NO_SOURCE: Final = Struct("<IIii")  # reason, source topic and partition, node
@@ -101,17 +101,25 @@ class RowMaker:
         names = (str(template.client, "utf-8", "replace"), self.software, place.listener, place.cluster)
         topic = sink.topic(place.cluster, template.topic) if template.topic else 0
         template.connection = place.connection
-        template.names = _NAMES.pack(*map(number, names), topic) + self._elsewhere + _PARTITION.pack(template.index, 0)
+        template.names = shared(
+            _NAMES.pack(*map(number, names), topic) + self._elsewhere + _PARTITION.pack(template.index, 0)
+        )
         template.epoch = sink.epoch if sink.knows(place.cluster, template.topic) else -1
 
     def treated(self, template: RowTemplate, note: RequestAnnotation) -> Treated:
         """For a template that is named."""
-        sources = note.sources.get((template.topic, template.index))
+        where, what, offsets = self._treated(note, template.topic, template.index, template.kind_and_direction)
+        return template.names[: _NAMES.size] + where + template.names[_NAMES_END:], what, offsets
+
+    def _treated(
+        self, note: RequestAnnotation, topic: Topic, index: int, kind_and_direction: tuple[Kind, Direction]
+    ) -> tuple[bytes, bytes, bytes]:
+        """Reason to node, kind to spare, and offsets in the source, of a partition's only batch."""
+        sources = note.sources.get((topic, index))
         treatment, offsets = note.treatment, NO_SOURCE
         if sources and (source := sources[0]) is not None:
             treatment, offsets = _unwrapped(source), _SOURCE.pack(source.first, source.last)
-        what = bytes((*template.kind_and_direction, treatment.handling, 0))
-        return template.names[: _NAMES.size] + self._from(treatment) + template.names[_NAMES_END:], what, offsets
+        return self._from(treatment), bytes((*kind_and_direction, treatment.handling, 0)), offsets
 
     def request(self, request: Request, answered: Answered, direction: Direction, error: int) -> None:
         """The row of a request without records."""
@@ -141,7 +149,7 @@ class RowMaker:
         """Rows of a request other than Fetch, with error code and base offset per partition. Returns the number of
         batches."""
         usual = [one for one in request.partitions if not isinstance(one, PartitionRows)]
-        if usual and len(usual) == len(request.partitions) and not request.note.sources:
+        if usual and len(usual) == len(request.partitions):
             self._usual(request, answered, usual, said)
             return len(usual)
         partitions = [as_rows(one) for one in request.partitions]
@@ -169,22 +177,23 @@ class RowMaker:
         said: Mapping[tuple[Topic, int], tuple[int, int]],
     ) -> None:
         """Rows of a Produce request with one batch per partition."""
-        place, number, topic_number, treatment = self._place, self._number, self._sink.topic, request.note.treatment
+        place, number, topic_number, note = self._place, self._number, self._sink.topic, request.note
         is_answered = answered.at_ns >= 0
         latency = max(answered.at_ns - request.sent_ns, 0) if is_answered else NO_LATENCY
         client = number(str(request.client, "utf-8", "replace"))
         names = _FOUR_NAMES.pack(client, number(self.software), number(place.listener), number(place.cluster))
-        elsewhere = self._from(treatment)
+        where, what, offsets = self._treated(note, "", -1, _PRODUCED)
         api = _API.pack(request.api_key, request.api_version, request.acks)
-        what = bytes((Kind.BATCH, Direction.PRODUCED, treatment.handling, 0))
         rows = []
         for topic, index, raw, header in partitions:
             error, offset = said.get((topic, index), _NOTHING_SAID)
+            if note.sources:
+                where, what, offsets = self._treated(note, topic, index, _PRODUCED)
             rows.append(
                 _USUAL.pack(
                     request.sent_ns, latency, place.connection, request.number, names,
-                    topic_number(place.cluster, topic) if topic else 0, elsewhere, index, answered.throttle_ms,
-                    request.size, answered.size, api, error, what, offset, _NO_OFFSETS, raw, _NOT_LOOKED, header,
+                    topic_number(place.cluster, topic) if topic else 0, where, index, answered.throttle_ms,
+                    request.size, answered.size, api, error, what, offset, offsets, raw, _NOT_LOOKED, header,
                 )
             )  # fmt: skip
         self._sink.add(b"".join(rows))

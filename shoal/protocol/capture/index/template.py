@@ -8,6 +8,7 @@ This is fast (`bench/overhead/index.py`) because of one `unpack` per frame and o
 piece; plain tuples instead of objects; and lengths that are compared with the expected value instead of decoded.
 """
 
+from functools import lru_cache
 from struct import Struct
 from typing import ClassVar, Final
 
@@ -15,7 +16,7 @@ from shoal.protocol.capture.index.columns import CONTEXT, ROW_SIZE, Direction, K
 from shoal.protocol.capture.index.pending import Request, RequestAnnotation
 from shoal.protocol.wire.types import Topic
 
-__all__ = ["ALWAYS", "API", "NOT_LOOKED", "NO_SOURCE", "Frame", "RowTemplate", "Sent", "Treated", "pack_row"]
+__all__ = ["ALWAYS", "API", "NOT_LOOKED", "NO_SOURCE", "Frame", "RowTemplate", "Sent", "Treated", "pack_row", "shared"]
 
 Frame = bytes | bytearray | memoryview
 
@@ -37,6 +38,12 @@ assert _LAYOUT.size == ROW_SIZE
 assert Struct("<qqII44si12s4s").size == CONTEXT.size
 
 
+@lru_cache(maxsize=4096)
+def shared(data: bytes) -> bytes:
+    """Equal bytes that the templates of all connections use: they stay in the caches of the CPU."""
+    return data
+
+
 class RowTemplate:
     """`RowMaker.name` sets `names` and `connection`, valid in the sink's `epoch`. `batches`: of each request."""
 
@@ -44,7 +51,7 @@ class RowTemplate:
     kind_and_direction: ClassVar[tuple[Kind, Direction]]
 
     def __init__(self, client: bytes, topic: Topic, index: int, batches: int) -> None:
-        self.client, self.topic, self.index, self.batches = client, topic, index, batches
+        self.client, self.topic, self.index, self.batches = shared(client), topic, index, batches
         self.epoch, self.connection, self.names = -1, 0, b""
 
     def row(self, sent: Sent, frame: Frame, now_ns: int, treated: Treated | None) -> bytes | None:
