@@ -129,13 +129,13 @@ class _Worker:
             return
         for cluster in server.clusters.values():
             cluster.when_identified.append(partial(self._cluster_identified, cluster.name))
-        self._tasks.start_soon(self._serve, server)
+        lag, share = LoopLag(), LoopShare()  # the supervisor may ask at once
+        self._metrics = MetricsPage(server, lag, share)
+        self._pages: dict[str, Page] = pages_of(server, lag, share, self._tasks, patience=_PATIENCE)
+        self._tasks.start_soon(self._serve, server, lag)
 
-    async def _serve(self, server: Server) -> None:
+    async def _serve(self, server: Server, lag: LoopLag) -> None:
         async with trio.open_nursery() as nursery:
-            lag, share = LoopLag(), LoopShare()
-            self._metrics = MetricsPage(server, lag, share)
-            self._pages: dict[str, Page] = pages_of(server, lag, share, nursery, patience=_PATIENCE)
             nursery.start_soon(lag.run)
             nursery.start_soon(watch_stalls, server, lambda: self._reloaded)
             nursery.start_soon(tick, server)

@@ -43,6 +43,8 @@ def kinds(name: str, authority: Authority) -> Kind:
             return Kind(listener={name.replace("coalescing", "coalesce"): True})
         case "admin":
             return Kind(document={"admin": {"listen": f"{LOOPBACK}:{free_port_block(1)}"}})
+        case "workers":
+            return Kind(document={"workers": 2})
         case "tls":
             return Kind(listener={"tls": tls(authority, LOOPBACK)}, **secure)  # type: ignore[arg-type]
         case "sni":
@@ -54,7 +56,7 @@ def kinds(name: str, authority: Authority) -> Kind:
             return PLAIN
 
 
-@pytest.mark.parametrize("name", ["plain", "coalescing", "legacy", "admin", "tls", "sni"])
+@pytest.mark.parametrize("name", ["plain", "coalescing", "legacy", "admin", "workers", "tls", "sni"])
 async def test_no_request_fails(name: str, brokers: Cluster, authority: Authority, tmp_path: Path) -> None:
     topic = new_topic(brokers, [[1], [2], [3]])
     found = await take_over_under_load([brokers.bootstrap], topic, tmp_path, times=5, kind=kinds(name, authority))
