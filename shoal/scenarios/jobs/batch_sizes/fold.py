@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from shoal.scenarios.jobs.batch_sizes.gaps import RUN, runs
-from shoal.scenarios.jobs.batch_sizes.groups import is_word
 from shoal.scenarios.jobs.batch_sizes.sizes import COUNTED, counted
+from shoal.scenarios.jobs.groups import is_word
+from shoal.scenarios.jobs.pieces import encoded, pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -32,37 +33,20 @@ PIECE: Final = 1_000_000
 
 def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """`batches`: with COLUMNS, in the order of their file. -> FOLDED."""
-    for piece in _pieces(batches):
+    for piece in pieces(batches, PIECE):
         rows = _of_clients(piece)
         if rows.num_rows:
             yield _widened(counted(rows))
             yield _widened(runs(rows))
 
 
-def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    waiting: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        waiting.append(batch)
-        count += batch.num_rows
-        if count >= PIECE:
-            yield pa.Table.from_batches(waiting)
-            waiting, count = [], 0
-    if count:
-        yield pa.Table.from_batches(waiting)
-
-
 def _of_clients(piece: pa.Table) -> pa.Table:
-    """Batches of clients: not the brokers' control batches, and not Shoal's own. Strings become dictionaries."""
-    piece = piece.combine_chunks()
-    for at, field in enumerate(piece.schema):
-        if pa.types.is_string(field.type):
-            piece = piece.set_column(at, field.name, piece.column(at).dictionary_encode())
-    piece = piece.unify_dictionaries().combine_chunks()
-    kind, handling = (piece[name].chunk(0) for name in ("kind", "handling"))
-    control = piece["control"].to_numpy()
-    wanted = is_word(kind, "batch") & ~is_word(handling, "own") & ~control
-    return piece if wanted.all() else piece.filter(pa.array(wanted)).combine_chunks()
+    """Batches of clients: not the brokers' control batches, and not Shoal's own."""
+    column = encoded(piece)
+    control = column["control"].to_numpy(zero_copy_only=False)
+    wanted = is_word(column["kind"], "batch") & ~is_word(column["handling"], "own") & ~control
+    found = pa.table(column)
+    return found if wanted.all() else found.filter(pa.array(wanted)).combine_chunks()
 
 
 def _widened(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoal.scenarios.jobs.cascade.cells import COUNTERS
+from shoal.scenarios.jobs.pieces import pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ def combining(seconds: int, buckets: int) -> Callable[[Iterator[pa.RecordBatch]]
 
     def combined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         newest = None
-        for table in _together(batches):
+        for table in pieces(batches, _TOGETHER):
             sums = combine(table, seconds)
             newest = max(filter(None, [newest, pc.max(sums["captured"]).as_py()]), default=None)
             yield from sums.to_batches()
@@ -50,17 +51,6 @@ def combining(seconds: int, buckets: int) -> Callable[[Iterator[pa.RecordBatch]]
             yield _beats(newest, buckets)
 
     return combined
-
-
-def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(map(len, held)) >= _TOGETHER:
-            yield pa.Table.from_batches(held)
-            held = []
-    if held:
-        yield pa.Table.from_batches(held)
 
 
 def combine(table: pa.Table, seconds: int) -> pa.Table:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from shoal.scenarios.capture.files import capture_files
 from shoal.scenarios.jobs.cascade.abnormal import worst
 from shoal.scenarios.jobs.cascade.analysis import changelog, counts, diffs, mismatches
+from shoal.scenarios.jobs.cascade.cells import FORMAT
 from shoal.scenarios.jobs.cascade.combine import READS
 from shoal.scenarios.jobs.cascade.levels import CascadeSettings
 from shoal.scenarios.jobs.cascade.report import CascadeTables, cascade_report
@@ -62,8 +63,9 @@ def _settings(given: argparse.Namespace) -> CascadeSettings:
 
 
 def _same_settings(checkpoint: Path, settings: CascadeSettings) -> None:
-    """Levels and buckets are part of the state: with other values its counters would not be found."""
-    file, chosen = checkpoint / "cascade.json", {"levels": list(settings.levels), "buckets": settings.buckets}
+    """Levels, buckets and format are part of the state: with other values its counters would not be found."""
+    file = checkpoint / "cascade.json"
+    chosen = {"levels": list(settings.levels), "buckets": settings.buckets, "format": FORMAT}
     if "://" in str(checkpoint):
         return
     if file.exists() and (known := json.loads(file.read_text())) != chosen:

@@ -23,20 +23,23 @@ OTHERS.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
-from statistics import median
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from shoal.scenarios.jobs.cascade.cells import NOTHING, Cell, CellKey, Counts, decode_cells, encode_cells, plus
+import numpy as np
+
+from shoal.scenarios.jobs.cascade.cells import Cells, Counted, joined
+from shoal.scenarios.jobs.cascade.past import PAST, past_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["OTHERS", "Bucket", "CascadeRow", "CascadeSettings", "Store"]
+    import numpy.typing as npt
 
-OTHERS: Final = "(others)"
-_PAST: Final = 10
+    from shoal.scenarios.jobs.cascade.cells import Keys, Longs, Rows
+
+__all__ = ["Bucket", "CascadeSettings", "Flows", "Store"]
+
 _NEVER: Final = -(1 << 62)
 
 
@@ -65,23 +68,23 @@ class CascadeSettings:
         return self.hold[level] if level < len(self.hold) else 0
 
 
-class CascadeRow(NamedTuple):
-    """One row of both flows: `total` and `version` are the changelog's, `diff` is the diff flow's.
+class Flows(NamedTuple):
+    """Rows of both flows, as columns: `total` and `version` are the changelog's, `diff` is the diff flow's.
 
     `past`: the median of the key's records in the known previous windows (`past_windows`, up to 10). The first minute
     of a runaway client would raise a mean.
     """
 
     level: int  # seconds
-    key: CellKey
-    total: Counts
-    diff: Counts
-    version: int
+    keys: Keys
+    total: Longs
+    diff: Longs
+    version: npt.NDArray[np.int32]
     final: bool
-    late: bool
+    late: npt.NDArray[np.bool_]
     orphan: bool
-    past: float
-    past_windows: int
+    past: npt.NDArray[np.float64]
+    past_windows: npt.NDArray[np.int32]
 
 
 class Store(Protocol):
@@ -105,54 +108,45 @@ class Bucket:
         self._number = number
         self._before = _NEVER if store.clock is None else store.clock
         self._now = self._before
-        self._cells: dict[tuple[int, int], dict[CellKey, Cell]] = {}
+        self._cells: dict[tuple[int, int], Cells] = {}
         self._changed: set[tuple[int, int]] = set()
 
-    def turn(self, increments: Iterable[tuple[CellKey, Counts]], captured: int) -> Iterator[CascadeRow]:
+    def turn(self, coming: Counted, captured: int) -> Iterator[Flows]:
         """`captured`: the newest capture time in this turn, in seconds. The keys' windows are of the first level."""
         self._now = max(self._before, captured - self._settings.delay)
-        coming: dict[CellKey, Counts] = defaultdict(lambda: NOTHING)
-        for key, counts in increments:
-            coming[key] = plus(coming[key], counts)
         for level in range(len(self._settings.levels)):
-            following: dict[CellKey, Counts] = defaultdict(lambda: NOTHING)
-            for flow in self._level(level, coming):
-                yield flow
-                if any(flow.diff) and level + 1 < len(self._settings.levels):
-                    above = self._window(level + 1, flow.key)
-                    following[above] = plus(following[above], flow.diff)
-            coming = following
+            flows = list(self._level(level, coming))
+            yield from flows
+            coming = self._above(level + 1, flows, coming)
         self._forget()
         self._save()
 
-    def _window(self, level: int, key: CellKey) -> CellKey:
-        return key._replace(window=key.window - key.window % self._settings.levels[level])
+    def _above(self, level: int, flows: Sequence[Flows], coming: Counted) -> Counted:
+        """What the diffs of the level below add to this one."""
+        if not flows or level == len(self._settings.levels):
+            return coming.take(np.arange(0))
+        keys, diffs = joined([flow.keys for flow in flows]), np.concatenate([flow.diff for flow in flows])
+        rows = np.flatnonzero(diffs.any(axis=1))
+        keys = keys._replace(window=keys.window - keys.window % self._settings.levels[level])
+        return Counted.summed(keys.take(rows), diffs[rows])
 
-    def _level(self, level: int, coming: dict[CellKey, Counts]) -> Iterator[CascadeRow]:
-        touched: dict[int, dict[CellKey, None]] = defaultdict(dict)
-        for key, counts in coming.items():
-            number = key.window // self._settings.chunk_seconds(level)
+    def _level(self, level: int, coming: Counted) -> Iterator[Flows]:
+        touched: set[int] = set()
+        numbers = coming.keys.window // self._settings.chunk_seconds(level)
+        for number in np.unique(numbers).tolist():
+            part = coming.take(numbers == number)
             if self._is_forgotten(level, number):
-                yield self._flow(level, key, Cell(), counts, orphan=True)
-            else:
-                touched[number][self._add(level, number, key, counts)] = None
+                yield self._orphans(level, part)
+                continue
+            self._load(level, number).add(part, self._settings.most_cells)
+            self._store.chunks.setdefault((level, number), False)
+            self._changed.add((level, number))
+            touched.add(number)
         if self._is_due(level):
             yield from self._emit(level, touched)
         else:
             self._store.chunks.update(dict.fromkeys(((level, number) for number in touched), True))
         yield from self._finish(level)
-
-    def _add(self, level: int, number: int, key: CellKey, counts: Counts) -> CellKey:
-        cells = self._load(level, number)
-        cell = cells.get(key)
-        if cell is None:
-            if len(cells) >= self._settings.most_cells:
-                key = CellKey(key.window, OTHERS, OTHERS)
-            cell = cells.setdefault(key, Cell())
-        cell.add(counts)
-        self._store.chunks.setdefault((level, number), False)
-        self._changed.add((level, number))
-        return key
 
     def _is_due(self, level: int) -> bool:
         hold = self._settings.held(level)
@@ -161,51 +155,59 @@ class Bucket:
         slot = hold * self._number // self._settings.buckets
         return (self._now + slot) // hold > (self._before + slot) // hold
 
-    def _emit(self, level: int, touched: dict[int, dict[CellKey, None]]) -> Iterator[CascadeRow]:
+    def _emit(self, level: int, touched: set[int]) -> Iterator[Flows]:
         """Changes of this turn, and those held back in earlier ones."""
-        for (at, number), waits in list(self._store.chunks.items()):
-            if at == level and waits:
-                touched[number] = dict.fromkeys(self._load(level, number))
-                self._store.chunks[at, number] = False
-        for number, keys in touched.items():
-            cells = self._load(level, number)
-            for key in keys:
-                if cells[key].total != cells[key].emitted:
-                    self._changed.add((level, number))
-                    yield self._flow(level, key, cells[key], cells[key].emit())
+        waiting = [number for (at, number), waits in self._store.chunks.items() if at == level and waits]
+        self._store.chunks.update(dict.fromkeys(((level, number) for number in waiting), False))
+        for number in sorted({*touched, *waiting}):
+            yield from self._flows(level, number, self._load(level, number).changed)
 
-    def _flow(
-        self, level: int, key: CellKey, cell: Cell, diff: Counts, *, orphan: bool = False, final: bool = False
-    ) -> CascadeRow:
-        seconds = self._settings.levels[level]
-        late = not final and self._end(level, key.window) <= self._before
-        past, windows = (0.0, 0) if orphan else self._past(level, key)
-        return CascadeRow(seconds, key, cell.total, diff, cell.version, final, late, orphan, past, windows)
+    def _flows(self, level: int, number: int, rows: Rows, *, final: bool = False) -> Iterator[Flows]:
+        """Emit these rows of a chunk."""
+        if not len(rows):
+            return
+        cells = self._load(level, number)
+        keys, diff = cells.keys.take(rows), cells.emit(rows)
+        self._changed.add((level, number))
+        late = self._ends(level, keys.window) <= self._before
+        past, windows = past_of(keys, self._settings.levels[level], self._recent(level, keys))
+        yield Flows(
+            self._settings.levels[level], keys, cells.total[rows], diff, cells.version[rows], final, late & (not final),
+            False, past, windows,
+        )  # fmt: skip
 
-    def _end(self, level: int, window: int) -> int:
-        """The time at which a window becomes final."""
-        return window + self._settings.levels[level] + self._settings.grace
+    def _orphans(self, level: int, part: Counted) -> Flows:
+        count = part.keys.size
+        late = self._ends(level, part.keys.window) <= self._before
+        nothing = np.zeros(count, np.int32)
+        return Flows(
+            self._settings.levels[level], part.keys, np.zeros_like(part.counts), part.counts, nothing, False, late,
+            True, np.zeros(count), nothing,
+        )  # fmt: skip
 
-    def _past(self, level: int, key: CellKey) -> tuple[float, int]:
+    def _ends(self, level: int, windows: Any) -> Any:
+        """The times at which windows (one, or an array) become final."""
+        return windows + (self._settings.levels[level] + self._settings.grace)
+
+    def _recent(self, level: int, keys: Keys) -> list[Cells]:
+        """The known chunks that may have previous windows of these keys."""
         seconds, chunk = self._settings.levels[level], self._settings.chunk_seconds(level)
-        known = []
-        for window in range(key.window - seconds, key.window - (_PAST + 1) * seconds, -seconds):
-            if (level, window // chunk) in self._store.chunks:
-                cell = self._load(level, window // chunk).get(key._replace(window=window))
-                known += [cell.total[0]] if cell is not None else []
-        return (float(median(known)), len(known)) if known else (0.0, 0)
+        first = (int(keys.window.min()) - PAST * seconds) // chunk
+        last = (int(keys.window.max()) - seconds) // chunk
+        return [
+            self._load(level, number) for at, number in self._store.chunks if at == level and first <= number <= last
+        ]
 
-    def _finish(self, level: int) -> Iterator[CascadeRow]:
+    def _finish(self, level: int) -> Iterator[Flows]:
         """The windows that the clock has passed in this turn."""
         chunk = self._settings.chunk_seconds(level)
         for at, number in list(self._store.chunks):
-            ends = self._end(level, number * chunk), self._end(level, (number + 1) * chunk)
-            if at != level or ends[0] > self._now or ends[1] <= self._before:
+            end = (number + 1) * chunk + self._settings.grace  # of its last window
+            if at != level or end <= self._before or self._ends(level, number * chunk) > self._now:
                 continue
-            for key, cell in self._load(level, number).items():
-                if self._before < self._end(level, key.window) <= self._now:
-                    self._changed.add((level, number))
-                    yield self._flow(level, key, cell, cell.emit(), final=True)
+            ends = self._ends(level, self._load(level, number).keys.window)
+            rows = np.flatnonzero((self._before < ends) & (ends <= self._now))
+            yield from self._flows(level, number, rows, final=True)
 
     def _is_forgotten(self, level: int, number: int) -> bool:
         end = (number + 1) * self._settings.chunk_seconds(level) + self._settings.grace + self._settings.keep
@@ -220,14 +222,14 @@ class Bucket:
                 self._changed.discard((level, number))
                 self._store.remove(level, number)
 
-    def _load(self, level: int, number: int) -> dict[CellKey, Cell]:
+    def _load(self, level: int, number: int) -> Cells:
         cells = self._cells.get((level, number))
         if cells is None:
             data = self._store.get(level, number) if (level, number) in self._store.chunks else None
-            cells = self._cells[level, number] = {} if data is None else decode_cells(data)
+            cells = self._cells[level, number] = Cells() if data is None else Cells.decoded(data)
         return cells
 
     def _save(self) -> None:
         for level, number in sorted(self._changed):
-            self._store.put(level, number, encode_cells(self._cells[level, number]))
+            self._store.put(level, number, self._cells[level, number].encoded())
         self._store.clock = None if self._now == _NEVER else self._now

@@ -9,16 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from shoal.scenarios.jobs.cascade.cells import COUNTERS, FORMAT, CellKey
-from shoal.scenarios.jobs.cascade.levels import Bucket, CascadeRow, CascadeSettings
+from shoal.scenarios.jobs.cascade.cells import COUNTERS, FORMAT, Counted, Keys
+from shoal.scenarios.jobs.cascade.levels import Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
+
+    from shoal.scenarios.jobs.cascade.levels import CascadeSettings, Flows
 
 __all__ = ["FLOW", "CascadeProcessor"]
 
@@ -29,7 +33,6 @@ FLOW: Final = ", ".join(
         "version int, final boolean, late boolean, orphan boolean, past double, past_windows int",
     ]
 )
-_NAMES: Final = [piece.split()[0] for piece in FLOW.split(", ")]
 
 
 class _Meta(msgspec.Struct, array_like=True):
@@ -72,21 +75,32 @@ class CascadeProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         frame = pd.concat(list(rows), ignore_index=True)
-        coming = frame[frame["beat"].isna()]
-        columns = [coming[name].tolist() for name in ("window", "topic", "client", *COUNTERS)]
-        increments = [(CellKey(*row[:3]), row[3:]) for row in zip(*columns, strict=True)]
         store = _SparkStore(self._meta, self._chunks)
         bucket = Bucket(self._settings, store, int(key[0]))
-        flows = list(bucket.turn(increments, int(frame["captured"].max())))
+        flows = list(bucket.turn(_counted(frame[frame["beat"].isna()]), int(frame["captured"].max())))
         store.save()
         if flows:
-            yield pd.DataFrame(map(_row, flows), columns=_NAMES)
+            yield pd.concat(map(_rows, flows), ignore_index=True)
 
     def close(self) -> None:
         pass
 
 
-def _row(flow: CascadeRow) -> tuple[Any, ...]:
-    sums = [number for pair in zip(flow.total, flow.diff, strict=True) for number in pair]
-    marks = flow.version, flow.final, flow.late, flow.orphan, flow.past, flow.past_windows
-    return flow.level, *flow.key, *sums, *marks
+def _counted(increments: pd.DataFrame) -> Counted:
+    topic, client = (pa.array(increments[name], pa.string()) for name in ("topic", "client"))
+    keys = Keys(increments["window"].to_numpy(np.int64), topic, client)
+    return Counted.summed(keys, increments[list(COUNTERS)].to_numpy(np.int64))
+
+
+def _rows(flows: Flows) -> pd.DataFrame:
+    """Columns of FLOW."""
+    sums = {name: (flows.total[:, at], flows.diff[:, at]) for at, name in enumerate(COUNTERS)}
+    columns = {
+        "level": flows.level,
+        **{name: getattr(flows.keys, name) for name in flows.keys._fields},
+        **{
+            f"{name}{mark}": each for name, both in sums.items() for mark, each in zip(("", "_diff"), both, strict=True)
+        },
+        **{name: getattr(flows, name) for name in ("version", "final", "late", "orphan", "past", "past_windows")},
+    }
+    return pd.DataFrame(columns)

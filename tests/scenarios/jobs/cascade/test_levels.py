@@ -2,15 +2,41 @@
 order."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.scenarios.jobs.cascade.cells import CellKey, Counts, decode_cells, encode_cells
-from shoal.scenarios.jobs.cascade.levels import OTHERS, Bucket, CascadeRow, CascadeSettings
+from shoal.scenarios.jobs.cascade.cells import OTHERS, Cells, Counted, Keys
+from shoal.scenarios.jobs.cascade.levels import Bucket, CascadeSettings, Flows
 
 SMALL = CascadeSettings(levels=(10, 60, 600), delay=5, grace=20, keep=100)
+Counts = tuple[int, ...]
+
+
+class CellKey(NamedTuple):
+    window: int
+    topic: str
+    client: str
+
+
+class CascadeRow(NamedTuple):
+    level: int
+    key: CellKey
+    total: Counts
+    diff: Counts
+    version: int
+    final: bool
+    late: bool
+    orphan: bool
+    past: float
+    past_windows: int
+
+
 Increments = list[tuple[CellKey, Counts]]
 
 
@@ -31,9 +57,27 @@ class Kept:
 
 
 def _turn(kept: Kept, increments: Increments, captured: int, chosen: CascadeSettings = SMALL) -> list[CascadeRow]:
-    flows = list(Bucket(chosen, kept).turn(increments, captured))
+    flows = _turned(Bucket(chosen, kept), increments, captured)
     assert kept.data.keys() <= kept.chunks.keys()
     return flows
+
+
+def _turned(bucket: Bucket, increments: Increments, captured: int) -> list[CascadeRow]:
+    windows, topics, clients = ([key[at] for key, _ in increments] for at in range(3))
+    keys = Keys(np.array(windows, np.int64), pa.array(topics, pa.string()), pa.array(clients, pa.string()))
+    counts = np.array([counts for _, counts in increments], np.int64).reshape(-1, 4)
+    return [row for flows in bucket.turn(Counted.summed(keys, counts), captured) for row in _rows(flows)]
+
+
+def _rows(flows: Flows) -> Iterator[CascadeRow]:
+    keys = zip(flows.keys.window.tolist(), flows.keys.topic.to_pylist(), flows.keys.client.to_pylist(), strict=True)
+    for at, key in enumerate(keys):
+        total, diff = tuple(flows.total[at].tolist()), tuple(flows.diff[at].tolist())
+        late, past, windows = bool(flows.late[at]), float(flows.past[at]), int(flows.past_windows[at])
+        version = int(flows.version[at])
+        yield CascadeRow(
+            flows.level, CellKey(*key), total, diff, version, flows.final, late, flows.orphan, past, windows
+        )
 
 
 def _one(window: int, records: int = 1, client: str = "a") -> tuple[CellKey, Counts]:
@@ -150,7 +194,7 @@ def test_a_hold_tells_in_slots_of_the_bucket() -> None:
     for number in range(4):
         kept = Kept()
         for now in range(1000, 1100, 10):
-            flows = list(Bucket(chosen, kept, number).turn([_one(960)], now))
+            flows = _turned(Bucket(chosen, kept, number), [_one(960)], now)
             if now > 1000 and _of(flows, 60):
                 told[number] = now
     assert told == {1: 1080, 2: 1050, 3: 1030}
@@ -160,7 +204,7 @@ def test_cells_are_kept_as_they_were() -> None:
     kept = Kept()
     _turn(kept, [_one(1000, 5), _one(1000, 7, "b")], 1005)
     for data in kept.data.values():
-        assert encode_cells(decode_cells(data)) == data
+        assert Cells.decoded(data).encoded() == data
 
 
 def test_levels_must_fit_into_each_other() -> None:

@@ -91,10 +91,10 @@ def test_a_bucket_goes_on_where_it_was() -> None:
 def test_a_beat_alone_moves_the_clock_and_forgets() -> None:
     tester = Operator()
     tester.turn(3, (None, "a", 1000, 1005, 5))
-    assert len(tester.inner.peekMapState("chunks1", 3)) == 2
+    assert len(tester.inner.peekMapState("chunks2", 3)) == 2
     finals = tester.turn(3, (3, None, 0, 5000, 0))
     assert finals["final"].tolist() == [True, True]
-    assert tester.inner.peekMapState("chunks1", 3) == {}
+    assert tester.inner.peekMapState("chunks2", 3) == {}
     again = tester.turn(3, (None, "a", 1000, 1005, 5))
     assert again["orphan"].tolist() == [True, True]
     assert tester.turn(3, (3, None, 0, 5001, 0)).empty

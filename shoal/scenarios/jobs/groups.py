@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Groups", "grouped", "is_word", "summed"]
+__all__ = ["Groups", "dense", "grouped", "is_word", "summed"]
 
 Numbers = npt.NDArray[np.int64]
 _MOST: Final = 1 << 62
@@ -40,9 +40,9 @@ def grouped(columns: Sequence[pa.Array | Numbers], *, most: int = _MOST, narrow:
     for column in columns[1:]:
         digits, count = _digits(column, narrow)
         if size * count > most:
-            codes, size = _digits(_dense(codes), narrow)
+            codes, size = _digits(dense(codes), narrow)
         codes, size = codes * count + digits, size * count
-    codes = _dense(codes)
+    codes = dense(codes)
     first = np.empty(int(codes.max()) + 1, np.int64)
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
     return Groups(codes, first)
@@ -72,7 +72,8 @@ def _digits(column: pa.Array | Numbers, narrow: int) -> tuple[Numbers, int]:
     return _places(encoded), len(encoded.dictionary) + 1
 
 
-def _dense(codes: Numbers) -> Numbers:
+def dense(codes: Numbers) -> Numbers:
+    """The same groups as numbers from 0 without gaps, in the order in which they appear."""
     return _places(pa.array(codes).dictionary_encode())
 
 
