@@ -2,7 +2,7 @@
 
 `protocol/coalesce/joinable.py` and `proxy/coalesce/path.py` define which requests are not joined. Known here, per
 batch: transactional, control, an old version, zstd below v7, above 64 KiB, on a bootstrap port, from a client that
-authenticates (`_FLAGS`, computed before the shuffle); and from history: possible retries
+authenticates (`flags`, from `gather.py`); and from history: possible retries
 (`protocol/coalesce/sequences.py`), and what a connection sends within 15 seconds after an error answer. If one batch of
 a request is not joined, the request is not.
 
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from shoal.scenarios.jobs.coalescing.compiled import compiled
+from shoal.scenarios.jobs.groups import dense
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,23 +26,26 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
     from collections.abc import Mapping
 
-__all__ = ["COLUMNS", "IS_ALONE", "IS_ERROR", "IS_LONE", "Arrivals", "read_arrivals"]
+__all__ = ["ARRIVAL", "COLUMNS", "IS_ALONE", "IS_ERROR", "IS_LONE", "Arrivals", "read_arrivals"]
 
-COLUMNS: Final = {
-    "time_ns": "long",
-    "latency_ns": "long",  # -1: not known
-    "source": "long",  # connection
-    "request": "long",  # unique over all connections
-    "client": "long",
-    "kind": "long",  # must be equal within a request: version and acks
-    "target": "long",  # topic and partition
-    "size": "int",
-    "producer": "long",  # id, epoch and target; 0: none
-    "sequence": "int",
-    "records": "int",
-    "flags": "int",
-}
-"""The columns of each batch: names and Spark types. Strings are hashed to numbers."""
+ARRIVAL: Final = np.dtype(
+    [
+        ("time_ns", "<i8"),
+        ("latency_ns", "<i8"),  # -1: not known
+        ("source", "<i8"),  # connection
+        ("request", "<i8"),  # unique over all connections, and in their order
+        ("client", "<i8"),
+        ("kind", "<i4"),  # must be equal within a request: version and acks
+        ("target", "<i8"),  # topic and partition
+        ("size", "<i4"),
+        ("producer", "<i8"),  # id, epoch and target; 0: none
+        ("sequence", "<i4"),
+        ("records", "<i4"),
+        ("flags", "<i4"),
+    ]
+)
+"""A batch. Strings are hashed to numbers."""
+COLUMNS: Final = ARRIVAL.names or ()
 IS_ALONE, IS_LONE, IS_ERROR = 1, 2, 4
 _SETTLE_NS: Final = 15_000_000_000  # proxy/coalesce/path.py: _SETTLE_SECONDS
 _SEQUENCES: Final = 1 << 31
@@ -70,7 +74,7 @@ def read_arrivals(columns: Mapping[str, NDArray[Any]]) -> Arrivals:
     ordered = {name: np.ascontiguousarray(columns[name][order]) for name in COLUMNS}
     first = _beginnings(ordered["request"])
     numbers = np.cumsum(first) - 1
-    names, targets = np.unique(ordered["target"], return_inverse=True)
+    targets = dense(ordered["target"])
     flags = ordered["flags"]
     alone = (flags & IS_ALONE) != 0
     alone |= _perhaps_retries(ordered)
@@ -81,11 +85,11 @@ def read_arrivals(columns: Mapping[str, NDArray[Any]]) -> Arrivals:
         times=ordered["time_ns"],
         latencies=_known(ordered["latency_ns"]),
         sizes=ordered["size"].astype(np.int64),
-        targets=targets.astype(np.int64),
-        target_count=len(names),
+        targets=targets,
+        target_count=int(targets.max(initial=-1)) + 1,
         sources=ordered["source"],
         clients=ordered["client"],
-        kinds=ordered["kind"],
+        kinds=ordered["kind"].astype(np.int64),
         lone=(flags & IS_LONE) != 0,
         first=first,
         alone=by_request[numbers],
@@ -107,19 +111,18 @@ def _known(latencies: Longs) -> Longs:
 
 def _perhaps_retries(ordered: Mapping[str, NDArray[Any]]) -> Flags:
     """Batches whose sequence does not follow the last one of their producer and partition."""
-    names, numbers = np.unique(ordered["producer"], return_inverse=True)
+    numbers = np.where(ordered["producer"] == 0, -1, dense(ordered["producer"]))
     found = np.zeros(len(numbers), np.bool_)
-    following = np.full(len(names), -1, np.int64)
-    none = int(np.searchsorted(names, 0)) if 0 in names else -1
-    _follow(numbers.astype(np.int64), ordered["sequence"].astype(np.int64), ordered["records"], following, none, found)
+    following = np.full(int(numbers.max(initial=-1)) + 1, -1, np.int64)
+    _follow(numbers, ordered["sequence"].astype(np.int64), ordered["records"].astype(np.int64), following, found)
     return found
 
 
 @compiled
-def _follow(producers: Longs, sequences: Longs, records: Longs, following: Longs, none: int, found: Flags) -> None:
+def _follow(producers: Longs, sequences: Longs, records: Longs, following: Longs, found: Flags) -> None:
     for row in range(len(producers)):
         producer = producers[row]
-        if producer == none:
+        if producer < 0:
             continue
         due = following[producer]
         found[row] = due >= 0 and sequences[row] != due
@@ -129,12 +132,12 @@ def _follow(producers: Longs, sequences: Longs, records: Longs, following: Longs
 
 
 def _after_errors(ordered: Mapping[str, NDArray[Any]], first: Flags, alone: Flags) -> None:
-    names, sources = np.unique(ordered["source"], return_inverse=True)
     errors = (ordered["flags"] & IS_ERROR) != 0
     if not errors.any():
         return
     failed = np.where(errors, ordered["time_ns"] + np.maximum(ordered["latency_ns"], 0), _NEVER)
-    _settle(sources.astype(np.int64), ordered["time_ns"], failed, first, np.full(len(names), _NEVER, np.int64), alone)
+    sources = dense(ordered["source"])
+    _settle(sources, ordered["time_ns"], failed, first, np.full(int(sources.max()) + 1, _NEVER, np.int64), alone)
 
 
 @compiled

@@ -13,6 +13,7 @@ import numpy as np
 from shoal.scenarios.jobs.coalescing.by_joiner import join_by_joiner
 from shoal.scenarios.jobs.coalescing.lanes import Lanes, Outcome, join
 from shoal.scenarios.jobs.coalescing.latencies import histogram
+from shoal.scenarios.jobs.groups import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,6 +30,7 @@ OPEN_LOOP: Final = (
     "with a linger, so its requests would be fewer and larger; savings and latencies are those of the captured load "
     "only."
 )
+_NARROW: Final = 1 << 15
 _PART_BYTES: Final = 9  # of PartitionData around a batch: index, length, tagged fields
 
 
@@ -76,23 +78,14 @@ def lanes_of(arrivals: Arrivals, group: str, client_ids: bool) -> Lanes:
     keys = [arrivals.kinds[taken]]
     keys += [arrivals.clients[taken]] if client_ids else []
     keys += {"broker": [], "connection": [arrivals.sources[taken]], "partition": [arrivals.targets[taken]]}[group]
-    lane = _numbers(keys)
-    order = taken[np.argsort(lane, kind="stable")]
-    counts = np.bincount(lane) if len(lane) else np.zeros(0, np.int64)
+    lane = grouped(keys).codes if len(taken) else taken
+    narrow = lane.astype(np.int16 if lane.max(initial=0) < _NARROW else np.int64)  # of which numpy sorts the digits
+    order = taken[np.argsort(narrow, kind="stable")]
     return Lanes(
-        starts=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        starts=np.concatenate(([0], np.cumsum(np.bincount(lane)))).astype(np.int64),
         times=arrivals.times[order],
         sizes=arrivals.sizes[order] + _PART_BYTES,
         targets=arrivals.targets[order],
         lone=arrivals.lone[order],
         latencies=arrivals.latencies[order],
     )
-
-
-def _numbers(keys: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """One number for each combination of keys, from 0 without gaps."""
-    number = np.zeros(len(keys[0]), np.int64)
-    for key in keys:
-        _, inner = np.unique(key, return_inverse=True)
-        _, number = np.unique(number * (int(inner.max(initial=0)) + 1) + inner, return_inverse=True)
-    return number

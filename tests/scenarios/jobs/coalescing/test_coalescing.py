@@ -9,10 +9,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from shoal.scenarios.jobs.coalescing.analysis import READS, arrivals, groups, predictions, summed
+from shoal.scenarios.jobs.coalescing.analysis import LOGINS, SLICE_SECONDS, packing, predictions, summed
 from shoal.scenarios.jobs.coalescing.by_joiner import join_by_joiner
+from shoal.scenarios.jobs.coalescing.gather import LOGIN_READS, READS
 from shoal.scenarios.jobs.coalescing.lanes import Lanes
 from shoal.scenarios.jobs.coalescing.policies import Policy
+from shoal.scenarios.jobs.folding import fold_rows
 from shoal.scenarios.jobs.source.reading import read_index
 from tests.scenarios.jobs.captures import write_index
 from tests.support.captures.synthetic import Traffic, chunks
@@ -25,6 +27,7 @@ POLICIES = (
     Policy(linger=0.005, group="connection"),
 )
 PART_BYTES = 9
+COLUMNS = list(dict.fromkeys((*READS, *LOGIN_READS)))
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +35,13 @@ def captured(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
     directory = tmp_path_factory.mktemp("coalescing")
     [chunk] = chunks(Traffic(rows=4_000, seconds=4.0, partitions=8))
     write_index(directory, chunk)
-    rows = read_index(spark, str(directory), {"columns": ",".join(READS)}).persist()
+    rows = read_index(spark, str(directory), {"columns": ",".join(COLUMNS)}).persist()
     yield rows
     rows.unpersist()
+
+
+def arrivals(rows: DataFrame, slice_seconds: int = SLICE_SECONDS) -> DataFrame:
+    return fold_rows(rows, packing(fold_rows(rows, LOGINS), slice_seconds))
 
 
 def _in_order(captured: DataFrame) -> list[Rows]:
@@ -97,8 +104,8 @@ def test_a_cut_of_time_changes_little(captured: DataFrame) -> None:
 
 def test_a_broker_of_its_own_is_joined_by_itself(captured: DataFrame) -> None:
     two = captured.withColumn("node", F.col("partition") % 2)
-    predicted = groups(two).join(predictions(arrivals(two), POLICIES[1:2]), "group")
-    table = {(row["cluster"], row["node"]): row for row in summed(predicted, ["cluster", "node"]).collect()}
+    predicted = summed(predictions(arrivals(two), POLICIES[1:2]), ["cluster", "node"])
+    table = {(row["cluster"], row["node"]): row for row in predicted.collect()}
     assert table.keys() == {("source", 0), ("source", 1)}
     for (_, node), row in table.items():
         assert row["batches"] == captured.where(F.col("partition") % 2 == node).count()
@@ -108,7 +115,9 @@ def test_connections_that_authenticate_are_not_joined(captured: DataFrame) -> No
     handshakes = (
         captured.where("connection = 3")
         .limit(1)
-        .selectExpr(*[name for name in READS if name not in {"api_key", "kind"}], "17 as api_key", "'request' as kind")
+        .selectExpr(
+            *[name for name in COLUMNS if name not in {"api_key", "kind"}], "17 as api_key", "'request' as kind"
+        )
     )
     rows = captured.unionByName(handshakes)
     [without] = summed(predictions(arrivals(captured), POLICIES[1:2])).collect()
