@@ -44,6 +44,7 @@ _LOCAL: Final = MappingProxyType(
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "16",  # 200 by default: some seconds per stage on a few cores
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # no C2: the work on rows is in Python
     }
 )
 

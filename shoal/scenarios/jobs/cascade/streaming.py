@@ -9,7 +9,7 @@ An interrupted turn is repeated with the same input and the same state, and over
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from shoal.scenarios.jobs.cascade.abnormal import abnormal
 from shoal.scenarios.jobs.cascade.analysis import flows
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["CascadeOutput", "read_abnormal", "read_flows", "start"]
 
+_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
+_BY_RENAME: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""For local checkpoints: the default starts a process, `readlink`, for each file that it asks about, 50 in a turn."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CascadeOutput:
@@ -41,6 +45,8 @@ def start(
 ) -> StreamingQuery:
     """`increments`: a stream of `source.py`, with the same settings."""
     chosen = rule or Rule()
+    if "://" not in place.checkpoint:
+        increments.sparkSession.conf.set(_MANAGER, _BY_RENAME)
 
     def turn(flow: DataFrame, number: int) -> None:
         path = _turn(place.out, "flows", number)
