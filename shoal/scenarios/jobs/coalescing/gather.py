@@ -44,7 +44,9 @@ PACKED: Final = pa.schema(
 )
 """`arrivals`: an array of ARRIVAL."""
 _PIECE: Final = 250_000
-"""Rows in memory at a time; 20 MB when packed."""
+"""Rows in memory at a time."""
+_PACKED: Final = 4096
+"""Batches in a packed row: 300 kB. A value above half a region is expensive for Java's collector."""
 _LARGEST: Final = 64 * 1024  # proxy/coalesce/path.py: LARGEST_REQUEST
 _OLDEST, _ZSTD_FROM = 3, 7  # joinable.py
 _SASL: Final = (17, 36)
@@ -75,10 +77,16 @@ def pack(
         rows = _arrivals(column, logged_in)
         slices = rows["time_ns"] // (slice_seconds * 1_000_000_000)
         groups = grouped([*(column[name] for name in BROKER), slices])
-        found = {name: column[name].take(pa.array(groups.first)) for name in BROKER}
-        found |= {"slice": pa.array(slices[groups.first])}
-        found |= {"arrivals": pa.array([rows[groups.codes == code].tobytes() for code in range(len(groups))])}
+        parts = [rows] if len(groups) == 1 else [rows[groups.codes == code] for code in range(len(groups))]
+        packed = [(code, values) for code, part in enumerate(parts) for values in _divided(part)]
+        first = groups.first[[code for code, _ in packed]]
+        found = {name: column[name].take(pa.array(first)) for name in BROKER}
+        found |= {"slice": pa.array(slices[first]), "arrivals": pa.array([values.tobytes() for _, values in packed])}
         yield pa.RecordBatch.from_arrays([found[field.name].cast(field.type) for field in PACKED], schema=PACKED)
+
+
+def _divided(rows: npt.NDArray[np.void]) -> Iterator[npt.NDArray[np.void]]:
+    return (rows[at : at + _PACKED] for at in range(0, len(rows), _PACKED))
 
 
 def unpacked(packed: Iterable[pa.BinaryScalar]) -> dict[str, npt.NDArray[Any]]:
