@@ -2,7 +2,8 @@
 
 Rows are synthetic, and compacted as by `shoal capture compact`: Parquet, zstd, a file per million; the cascade, which
 reads a stream, gets index files. All runs are in one session on all cores, after a short warm-up; the time is that of
-the whole job, with its tables and its page. Memory: Java's peak resident size during the run, within its given heap.
+the whole job, with its tables and its page. With `audit` all jobs run with Java's second compiler. Memory: Java's peak
+resident size during the run, within its given heap.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from shoal.scenarios.capture.rows import NameTable
 from shoal.scenarios.capture.schema import chosen
 from shoal.scenarios.jobs.__main__ import run_in
 from shoal.scenarios.jobs.arguments import parse
-from shoal.scenarios.jobs.session import LOCAL_MASTER, session
+from shoal.scenarios.jobs.session import LOCAL_MASTER, WITHOUT_C2, session
+from shoal.scenarios.jobs.task import JOBS
 from shoal.scenarios.memory import peak_mib, reset_peak
 from shoal.scenarios.table import RULE, render
 from tests.support.captures.synthetic import Chunk, Traffic, chunks
@@ -46,7 +48,8 @@ PER_SECOND = 2_500  # rows, in the time of the capture
 
 def main() -> int:
     options = _options()
-    spark = session("bench", master=LOCAL_MASTER, settings={"spark.driver.memory": options.memory})
+    java = {} if any(JOBS[job].in_java for job in options.jobs) else WITHOUT_C2
+    spark = session("bench", master=LOCAL_MASTER, settings={**java, "spark.driver.memory": options.memory})
     spark.sparkContext.setLogLevel("ERROR")
     figures = [figure for job in options.jobs for figure in _measure(spark, job, options)]
     spark.stop()

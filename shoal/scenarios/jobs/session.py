@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["LOCAL_MASTER", "STREAMS", "session"]
+__all__ = ["LOCAL_MASTER", "STREAMS", "WITHOUT_C2", "session"]
 
 LOCAL_MASTER: Final = "local[*]"
 
@@ -47,6 +47,9 @@ _LOCAL: Final = MappingProxyType(
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # no C2: the work on rows is in Python
     }
 )
+
+WITHOUT_C2: Final = MappingProxyType({"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+"""For jobs that work on rows in Python: Java's second compiler costs more than it saves."""
 
 
 def session(app: str, *, master: str | None = None, settings: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
