@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TappedTransport"]
 
-Parse = "Callable[[Any, int], None]"
-"""A method of a tap."""
-
 
 class Watcher(Protocol):
     def broken(self, tap: Tap) -> None:
