@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,7 +26,8 @@ __all__ = ["BoundPort"]
 # Out of descriptors or memory: waiting connections are accepted when others have ended.
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _EXHAUSTED_PAUSE = 0.1
-_TURN_PAUSE = 0.005  # for the worker whose turn it is to accept a client
+_TURN_PAUSE = 0.05  # for the worker whose turn it is to accept a client
+_LATE_SECONDS = 1.0  # in which turns do not count, after no worker has accepted one
 _BATCH = 4  # clients accepted in one step, while requests of the others wait
 
 
@@ -44,6 +46,7 @@ class BoundPort:
 
     __slots__ = (
         "_accepting",
+        "_accepts_all_until",
         "_ask_for_brokers",
         "_complain",
         "_pause",
@@ -73,6 +76,7 @@ class BoundPort:
         self.sock = sock
         self.turns = turns
         self._pause = 0.0  # before the next look at the queue
+        self._accepts_all_until = -math.inf
         self._accepting = trio.CancelScope()
         self._watch = Watch(sock.fileno()) if accepts else None
         self.port: int = sock.getsockname()[1]
@@ -106,14 +110,15 @@ class BoundPort:
         with self._accepting:
             while self._watch is not None and not self._accepting.cancel_called:
                 await until(self._watch, partial(self._accept_some, welcome))
+                before = None if self.turns is None else self.turns.row()
                 await trio.sleep(self._pause)
-                if self.turns is not None:  # a client that is still there: the worker whose turn it is may be blocked
-                    self._accept_one(welcome)
+                if self.turns is not None and self.turns.row() == before:
+                    self._accept_late(welcome)
 
     def _accept_some(self, welcome: Callable[[BoundPort, int, str], None]) -> bool:
         """A step, so that a refused client wakes no task and makes no socket object. False: it must pause."""
         for _ in range(_BATCH):
-            if self.turns is not None and not self.turns.is_ours():
+            if self.turns is not None and not self._is_our_turn(self.turns):
                 self._pause = _TURN_PAUSE
                 return False
             if (found := self._accept_one(welcome)) is not _Accepted.YES:
@@ -134,6 +139,14 @@ class BoundPort:
         else:
             welcome(self, descriptor, address[0])
         return _Accepted.YES
+
+    def _is_our_turn(self, turns: Turns) -> bool:
+        return turns.is_ours() or trio.current_time() < self._accepts_all_until
+
+    def _accept_late(self, welcome: Callable[[BoundPort, int, str], None]) -> None:
+        """A client that no worker has accepted meanwhile: the one whose turn it is may be blocked."""
+        if self._accept_one(welcome) is _Accepted.YES:
+            self._accepts_all_until = trio.current_time() + _LATE_SECONDS
 
     def close(self) -> None:
         self._accepting.cancel()

@@ -6,9 +6,10 @@ where it has come to. (With SO_REUSEPORT the kernel draws lots: of 20 connection
 more; and what waits in the queue of a worker that dies is reset. docs/performance.md has the measurements.)
 
 So each worker writes into a table in shared memory how many clients it has at each port, and reads what the others
-have. It leaves a new client to a worker that has fewer, for a moment: if it is still there then, that worker
-is busy or blocked, and this one accepts. Counts are by port, because each client opens a connection to a bootstrap
-port, where it does little, and one to each broker: counted together, one worker could get all of one kind.
+have. It leaves a new client to a worker that has fewer, for a moment: if it is still there then, that worker is busy or
+blocked, and this one accepts, for the next second all that come. Counts are by port, because each client opens a
+connection to a bootstrap port, where it does little, and one to each broker: counted together, one worker could get all
+of one kind.
 
 The table has a row for each port and a number for each worker; each number has one writer. In the row of port 0, the
 supervisor notes which workers serve.
@@ -72,6 +73,10 @@ class Turns:
         """No worker that serves has fewer clients."""
         numbers, own = self._numbers, self._numbers[self._own]
         return all(numbers[self._row + other] >= own or not numbers[_SERVES + other] for other in range(self._workers))
+
+    def row(self) -> bytes:
+        """The number of clients of each worker. The same as before: none has accepted one, and none has lost one."""
+        return self._numbers[self._row : self._row + self._workers].tobytes()
 
     def entered(self) -> None:
         self._numbers[self._own] += 1
