@@ -167,7 +167,12 @@ async def test_a_reload_is_for_all_workers_or_none(tmp_path: Path) -> None:
         await until(lambda: bool(two.lines("reload-refused")), within=_WITHIN, what="the refusal")
         assert len(two.lines("reload-refused")) == 1
 
-        more = {"name": "m", "cluster": "c", "listen": f"127.0.0.1:{two.other}", "ports": {"7": two.other + 1}}
+        more: dict[str, object] = {
+            "name": "m",
+            "cluster": "c",
+            "listen": f"127.0.0.1:{two.other}",
+            "ports": {"7": two.other + 1},
+        }
         two.write(more, **{"max-connections": 8})
         os.kill(two.shoal.pid, signal.SIGHUP)
         await until(lambda: bool(two.lines("reloaded")), within=_WITHIN, what="the reload")
@@ -235,7 +240,7 @@ async def test_mirrors_are_in_the_first_worker_only_also_after_its_end(tmp_path:
             {"name": "d", "bootstrap": str(target.address)},
         ]
         ports = {two.other: "source", two.other + 1: "target"}
-        listeners = [
+        listeners: list[dict[str, object]] = [
             {"name": "source", "cluster": "c", "mode": "wrap", "pair": "target"},
             {"name": "target", "cluster": "d", "mode": "unwrap"},
         ]

@@ -324,7 +324,7 @@ async def test_nothing_is_sent_to_a_broker_whose_answers_have_ended() -> None:
         async def answer(self, side: BrokerSide, frame: bytes) -> None:
             send = side.send
             if api_key(frame) == ApiKey.PRODUCE and len(self.requests) == 1:
-                side.send = lambda answer: send(answer + response(-1))  # type: ignore[method-assign]
+                side.send = lambda data: send(data + response(-1))  # type: ignore[method-assign]
             await super().answer(side, frame)
             side.send = send  # type: ignore[method-assign]
 
