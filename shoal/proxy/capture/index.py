@@ -42,7 +42,7 @@ __all__ = ["Capture", "require_directory"]
 log = logging.getLogger("shoal.capture")
 
 FLUSH_BYTES = 256 * 1024
-"""At 5,000 rows per second, `flush_seconds` comes first. A flush takes some 0.3 ms, most of it to wake a thread."""
+"""Up to 5,000 rows per second, `flush_seconds` ends first. A flush takes some 0.3 ms, most of it to wake a thread."""
 MAX_WAITING_BYTES = 32 * MIB  # of rows: a disk stall of half a second at 400,000 rows per second
 _BLOCK_ROWS = MIB // ROW_SIZE
 _BLOCK_NAMES = 1000
