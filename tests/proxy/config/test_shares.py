@@ -60,7 +60,7 @@ def read(text: str) -> Settings:
 
 
 def differences(path: str, one: Any, other: Any) -> dict[str, tuple[Any, Any]]:
-    found = {}
+    found: dict[str, tuple[Any, Any]] = {}
     for field in fields(one):
         a, b = getattr(one, field.name), getattr(other, field.name)
         if is_dataclass(a) and is_dataclass(b) and a != b:
