@@ -19,7 +19,7 @@ from tests.support.rig import FakeBroker, Peer, request
 from tests.support.shoal_process import ShoalProcess, listening_ports, running_shoal, write_toml
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
 _WITHIN = 60.0
@@ -45,7 +45,7 @@ class Workers:
         argv = ["run", "-c", str(self.toml), "--log-format", "json"]
         self.shoal = ShoalProcess(argv, work=work, ports=[self.first, self.admin])
 
-    def write(self, *more: dict[str, object], **first: object) -> Path:
+    def write(self, *more: Mapping[str, object], **first: object) -> Path:
         listener: dict[str, object] = {
             "name": "l",
             "cluster": "c",
@@ -235,14 +235,13 @@ async def test_mirrors_are_in_the_first_worker_only_also_after_its_end(tmp_path:
             {"name": "d", "bootstrap": str(target.address)},
         ]
         ports = {two.other: "source", two.other + 1: "target"}
-        listeners = [
+        listeners: list[dict[str, object]] = [
             {"name": "source", "cluster": "c", "mode": "wrap", "pair": "target"},
             {"name": "target", "cluster": "d", "mode": "unwrap"},
         ]
-        for port, listener in zip(ports, listeners, strict=True):
-            listener |= {"listen": f"127.0.0.1:{port}", "ports": {}}
-        listeners[0]["ports"] = {"1": two.first + 6}
-        listeners[1]["ports"] = {"1": two.first + 7}
+        for number, (port, listener) in enumerate(zip(ports, listeners, strict=True)):
+            listener["listen"] = f"127.0.0.1:{port}"
+            listener["ports"] = {"1": two.first + 6 + number}
         two.write(*listeners)
         async with running_shoal(two.shoal):
             one, other = await two.until_serving()
