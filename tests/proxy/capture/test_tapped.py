@@ -600,7 +600,7 @@ def put_off(rig: Rig, events: list[Event], pieces: int) -> None:
     rig.transport.close()
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=120)
 @given(
     traffic() | traffic(alike=True), st.sampled_from([3, 40, 100_000]), st.sampled_from([4, 300, LIMITS.chunk_bytes]),
     st.sampled_from([2, LIMITS.chunks]), st.sampled_from([0, 0, 60, 130, 400]),

@@ -6,9 +6,10 @@ import fcntl
 import json
 import os
 import signal
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import trio
 
 from shoal.scenarios.kafka.ports import free_port_block
@@ -184,8 +185,9 @@ async def test_a_reload_is_for_all_workers_or_none(tmp_path: Path) -> None:
         served = 4  # each worker has half of the limit
         async with AsyncExitStack() as more_clients:
             for _ in range(9):
-                stream = await more_clients.enter_async_context(await trio.open_tcp_stream("127.0.0.1", two.first))
-                served += await answered(Peer(stream))
+                with suppress(OSError):  # it was reset before it had connected
+                    stream = await more_clients.enter_async_context(await trio.open_tcp_stream("127.0.0.1", two.first))
+                    served += await answered(Peer(stream))
         assert 6 <= served <= 8
         assert all([await answered(client, 3) for client in clients])
         assert [row["pid"] for row in await two.rows()] == [row["pid"] for row in rows]
@@ -217,6 +219,7 @@ async def test_a_fault_that_only_workers_find_ends_shoal(tmp_path: Path) -> None
     assert len(lines) == 2  # one of the log, and the text for people
 
 
+@pytest.mark.slow
 async def test_one_shoal_hands_over_to_two_workers_and_back(tmp_path: Path) -> None:
     async with broker() as made, AsyncExitStack() as stack:
         shoals = Workers(tmp_path, made, workers=1)

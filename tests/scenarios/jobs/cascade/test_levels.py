@@ -92,7 +92,7 @@ ROW = st.tuples(st.integers(0, 200), st.integers(1, 9), st.sampled_from("ab"))
 TURN = st.tuples(st.lists(ROW, max_size=8), st.integers(0, 80))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(turns=st.lists(TURN, max_size=25), hold=st.sampled_from([(), (0, 0, 30), (7, 40, 200)]))
 def test_diffs_and_latest_values_are_the_sums_of_what_came(turns: list, hold: tuple[int, ...]) -> None:  # type: ignore[type-arg]
     chosen = CascadeSettings(levels=(10, 60, 600), delay=5, grace=20, keep=100, hold=hold)
