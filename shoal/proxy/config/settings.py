@@ -255,7 +255,7 @@ class ListenerSettings:
     legacy_options: LegacySettings = field(default_factory=LegacySettings)
     producers_file: Path | None = None  # unwrap: the sequences of idempotent mirrors, kept over restarts
     mirrored_file: Path | None = None  # wrap: what mirrors have copied, kept over restarts
-    max_connections: int = 10_000  # two descriptors and ~40 KiB each
+    max_connections: int = 10_000  # two descriptors and ~18 KiB each
     tls: ListenerTls | None = None  # None: plaintext
     routing: Routing = Routing.PORTS
     broker_host: str | None = None  # sni: the name of a broker, with {node} for its id
