@@ -27,6 +27,7 @@ __all__ = ["BoundPort"]
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _EXHAUSTED_PAUSE = 0.1
 _TURN_PAUSE = 0.05  # for the worker whose turn it is to accept a client
+_BEGIN_PAUSE = 0.02  # until the other workers have begun
 _LATE_SECONDS = 1.0  # in which turns do not count, after no worker has accepted one
 _BATCH = 4  # clients accepted in one step, while requests of the others wait
 
@@ -49,6 +50,7 @@ class BoundPort:
         "_accepts_all_until",
         "_ask_for_brokers",
         "_complain",
+        "_others",
         "_pause",
         "_watch",
         "cluster",
@@ -77,6 +79,7 @@ class BoundPort:
         self.turns = turns
         self._pause = 0.0  # before the next look at the queue
         self._accepts_all_until = -math.inf
+        self._others: list[int] = []  # their clients then
         self._accepting = trio.CancelScope()
         self._watch = Watch(sock.fileno()) if accepts else None
         self.port: int = sock.getsockname()[1]
@@ -108,6 +111,8 @@ class BoundPort:
     async def accept(self, welcome: Callable[[BoundPort, int, str], None]) -> None:
         """Runs until it is closed. `welcome` gets each client's descriptor and host."""
         with self._accepting:
+            while self.turns is not None and not self.turns.have_begun:  # noqa: ASYNC110 (another process says so)
+                await trio.sleep(_BEGIN_PAUSE)
             while self._watch is not None and not self._accepting.cancel_called:
                 await until(self._watch, partial(self._accept_some, welcome))
                 before = None if self.turns is None else self.turns.row()
@@ -141,11 +146,14 @@ class BoundPort:
         return _Accepted.YES
 
     def _is_our_turn(self, turns: Turns) -> bool:
-        return turns.is_ours() or trio.current_time() < self._accepts_all_until
+        if turns.is_ours():
+            return True
+        return trio.current_time() < self._accepts_all_until and turns.others() == self._others
 
     def _accept_late(self, welcome: Callable[[BoundPort, int, str], None]) -> None:
         """A client that no worker has accepted meanwhile: the one whose turn it is may be blocked."""
-        if self._accept_one(welcome) is _Accepted.YES:
+        if self._accept_one(welcome) is _Accepted.YES and self.turns is not None:
+            self._others = self.turns.others()
             self._accepts_all_until = trio.current_time() + _LATE_SECONDS
 
     def close(self) -> None:

@@ -110,6 +110,11 @@ class Supervisor(Server):
                 serving.start_soon(self._run, listener)
                 if self._learns:
                     services.start_soon(listener.ports.ask_for_brokers)
+            with trio.move_on_after(_LOAD_SECONDS):
+                for number, begun in self._begun.items():
+                    if number != PINNED or self._may_mirror.is_set():
+                        await begun.wait()
+            self._table.open()
             for number, begun in self._begun.items():
                 if number != PINNED or self._may_mirror.is_set():
                     await begun.wait()

@@ -111,8 +111,8 @@ async def kill_one(shoal: ShoalProcess, traffic: Traffic, admin: int, ports: set
     one, two = await until_steady(admin)
     before = values(await scrape(admin))
     assert min(one["connections"], two["connections"]) > 10
+    ports |= saved_ports(state)  # other tests may have added a broker
     assert listening_ports(one["pid"]) == listening_ports(two["pid"]) == ports
-    assert saved_ports(state) | {min(ports)} == ports
 
     os.kill(two["pid"], signal.SIGKILL)
     await until(lambda: "worker 2 (process" in shoal.output(), within=_WITHIN, what="its end")

@@ -25,6 +25,7 @@ def table() -> Iterator[TurnTable]:
     made = TurnTable.create(3)
     for worker in (1, 2, 3):
         made.note(worker, serves=True, ports=[])
+    made.open()
     yield made
     del made.numbers  # what tests hold ends with them
 
@@ -64,6 +65,27 @@ def test_another_process_sees_the_same_numbers(table: TurnTable) -> None:
     other = TurnTable(os.dup(table.descriptor), 3)
     table.of(PORT, 1).entered()
     assert not other.of(PORT, 1).is_ours()
+
+
+def test_clients_wait_until_all_workers_have_begun() -> None:
+    made = TurnTable.create(2)
+    turns = made.of(PORT, 2)
+    assert not turns.have_begun
+    made.open()
+    assert turns.have_begun
+    assert made.of(PORT, 1).have_begun
+    del turns, made.numbers
+
+
+def test_another_worker_that_accepts_or_loses_a_client_is_seen(table: TurnTable) -> None:
+    one, two = table.of(PORT, 1), table.of(PORT, 2)
+    seen = one.others()
+    one.entered()
+    assert one.others() == seen
+    two.entered()
+    assert one.others() != seen
+    two.left()
+    assert one.others() == seen
 
 
 @pytest.fixture
