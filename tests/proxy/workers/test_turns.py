@@ -69,12 +69,11 @@ def test_another_process_sees_the_same_numbers(table: TurnTable) -> None:
 
 def test_clients_wait_until_all_workers_have_begun() -> None:
     made = TurnTable.create(2)
-    turns = made.of(PORT, 2)
-    assert not turns.have_begun
+    one, two = made.of(PORT, 1), made.of(PORT, 2)
+    before = two.have_begun
     made.open()
-    assert turns.have_begun
-    assert made.of(PORT, 1).have_begun
-    del turns, made.numbers
+    assert (before, two.have_begun, one.have_begun) == (False, True, True)
+    del one, two, made.numbers
 
 
 def test_another_worker_that_accepts_or_loses_a_client_is_seen(table: TurnTable) -> None:
