@@ -12,7 +12,7 @@ Counts are by port, because each client opens a connection to a bootstrap port, 
 broker: counted together, one worker could get all of one kind.
 
 The table has a row for each port and a number for each worker; each number has one writer. In the row of port 0, the
-supervisor notes which workers serve; and behind the last row, that all have begun. Until then nobody accepts, or the
+supervisor notes which workers serve; and behind the last row, that all have begun. Until then no worker accepts, or the
 first worker would have all the clients that wait.
 """
 
