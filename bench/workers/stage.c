@@ -15,10 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "../clock.h"
 
 enum { MOST = 4096, MOST_BYTES = 65536 };
 struct end { int is_client, have; uint32_t asked, answered; double sent_at; unsigned char data[MOST_BYTES]; };
@@ -27,18 +27,6 @@ static unsigned char request[MOST_BYTES], answer[MOST_BYTES], outgoing[MOST_BYTE
 static int request_bytes, answer_bytes, in_flight, set;
 static long answered, slow;
 static double slowest;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec / 1e9;
-}
-
-static double cpu(void) {
-    struct rusage r;
-    getrusage(RUSAGE_SELF, &r);
-    return r.ru_utime.tv_sec + r.ru_stime.tv_sec + (r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e6;
-}
 
 static void die(const char *what) { perror(what); exit(1); }
 

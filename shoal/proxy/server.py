@@ -396,7 +396,7 @@ class Server:
             self._serving,
             settings,
             make_cluster=partial(self._cluster, settings.limits),
-            make_listener=partial(self._listener, paths(settings), settings, _log_failure),
+            make_listener=partial(self._listener, paths(settings) if self._accepts else {}, settings, _log_failure),
         )
 
     def _apply(self, reload: Reload) -> None:

@@ -242,6 +242,15 @@ def free_range(count: int = 20) -> PortRange:
 
 
 @asynccontextmanager
+async def fake_broker() -> AsyncIterator[FakeBroker]:
+    made = FakeBroker()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(made.run)
+        yield made
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
 async def rig(
     answer: Answer = echo,
     *,

@@ -39,15 +39,15 @@ from shoal.proxy.cli.flags.mirror import (
     mirror_settings,
 )
 from shoal.proxy.cli.flags.setting import written
-from shoal.proxy.cli.hang_up import noted_hang_ups
 from shoal.proxy.cli.mm2_lines import Wiring, wiring_lines
+from shoal.proxy.cli.serving.hang_up import noted_hang_ups
 from shoal.proxy.cluster.state_files import require_state_dir
-from shoal.proxy.config.checks import run_limit_problem
-from shoal.proxy.config.doubts import doubts
 from shoal.proxy.config.identity import shoal_version
 from shoal.proxy.config.parse import parse_address
 from shoal.proxy.config.quantities import counted
 from shoal.proxy.config.reread import identity_of
+from shoal.proxy.config.rules.consistency import run_limit_problem
+from shoal.proxy.config.rules.doubts import doubts
 from shoal.proxy.config.settings import Limits, Mode
 from shoal.proxy.config.toml import load_config
 from shoal.proxy.errors import OperatorError
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from shoal.proxy.cli.doctor import Mirror
-    from shoal.proxy.cli.run import Source
+    from shoal.proxy.cli.serving.run import Source
     from shoal.proxy.config.settings import Settings
 
 __all__ = ["main"]
@@ -82,7 +82,7 @@ def _mirror(flags: argparse.Namespace) -> int:
         return OK
     settings = _with_flags(settings, flags)
     with noted_hang_ups() as hung_up:
-        from shoal.proxy.cli.run import Source  # loads slowly, see `_serve`
+        from shoal.proxy.cli.serving.run import Source  # loads slowly, see `_serve`
 
         set_up_logs(settings.log)
         _log_start("flags", flags.state_dir or default_state_dir())
@@ -111,7 +111,7 @@ def _run(flags: argparse.Namespace) -> int:
         return _with_flags(load_config(flags.config), flags)
 
     with noted_hang_ups() as hung_up:
-        from shoal.proxy.cli.run import Source  # loads slowly, see `_serve`
+        from shoal.proxy.cli.serving.run import Source  # loads slowly, see `_serve`
 
         identity = identity_of(flags.config)
         settings = load()
@@ -133,7 +133,7 @@ def _with_flags(settings: Settings, flags: argparse.Namespace) -> Settings:
 
 
 def _serve(settings: Settings, announcement: str, source: Source) -> int:
-    from shoal.proxy.cli.run import run  # trio and the proxy load slowly; `check` and --help need neither
+    from shoal.proxy.cli.serving.run import run  # trio and the proxy load slowly; `check` and --help need neither
 
     try:
         run(settings, lambda: _announce(announcement), source)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from shoal.command_line import did_you_mean, listed
-from shoal.proxy.config.checks import check_settings
+from shoal.proxy.config.rules.consistency import check_settings
 from shoal.proxy.config.schema import form_of, is_table, item_of, keys_of, tables
 from shoal.proxy.config.security import Routing, Secret
 from shoal.proxy.config.settings import (

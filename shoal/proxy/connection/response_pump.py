@@ -137,14 +137,13 @@ class ResponsePump(Pump):
                 self.opaque += 1
             elif isinstance(entry, PendingAnswer):
                 answer = entry.answer
-                if type(answer) is not Edit:
-                    if isinstance(answer, Token):
-                        queue.appendleft(entry)
-                        pos = self._token(view, pos, end)
-                        continue
-                    if isinstance(answer, OwnAnswer):
-                        self._locals -= 1
-                        return pos, FrameStop(0, answer.buffers, None)
+                if isinstance(answer, Token):
+                    queue.appendleft(entry)
+                    pos = self._token(view, pos, end)
+                    continue
+                if isinstance(answer, OwnAnswer):
+                    self._locals -= 1
+                    return pos, FrameStop(0, answer.buffers, None)
                 if correlation_id != entry.correlation_id or size < _SMALLEST:
                     which = f"{entry.correlation_id} (API key {entry.api_key} v{entry.api_version})"
                     _refuse(which, size, correlation_id, view[pos:end])

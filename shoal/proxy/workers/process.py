@@ -33,7 +33,7 @@ __all__ = ["NoAnswer", "Program", "WorkerProcess", "WorkerState"]
 
 _CODE: Final = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); "
-    "from shoal.proxy.cli.worker import main; sys.exit(main(sys.argv[2:]))"
+    "from shoal.proxy.cli.serving.worker import main; sys.exit(main(sys.argv[2:]))"
 )
 _END_SECONDS: Final = 3.0  # for a worker that must end at once, to close its files
 _LAST_SECONDS: Final = 2.0  # for the last messages of a worker that has ended

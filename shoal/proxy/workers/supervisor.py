@@ -34,12 +34,11 @@ from shoal.proxy.workers.process import NoAnswer, Program, WorkerProcess, Worker
 from shoal.proxy.workers.totals import added, added_statistics, kept
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from shoal.proxy.admin.metrics.metric import Snapshot
     from shoal.proxy.config.settings import Address, Settings
     from shoal.proxy.errors import Problem
-    from shoal.proxy.lifecycle.reload import Prepared, Reload
     from shoal.proxy.lifecycle.tenure import Tenure
     from shoal.proxy.server import Paths
     from shoal.proxy.statistics import ServerStatistics
@@ -253,15 +252,6 @@ class Supervisor(Server):
                 listener.ports.advertise(address, node_id, "")
 
     # -- reload --------------------------------------------------------------------------------------------------------
-
-    async def reconfigure(
-        self,
-        load: Callable[[], Settings],
-        paths: Callable[[Settings], Paths],
-        prepare: Callable[[Settings], Prepared] | None = None,
-    ) -> Reload | None:
-        """The paths, with their files, are the workers'."""
-        return await super().reconfigure(load, lambda settings: {}, prepare)
 
     async def _share(self, *, or_end: bool = False) -> list[str]:
         findings: list[str] = []

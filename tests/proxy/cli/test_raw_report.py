@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.proxy.cli.report import Snapshot, report
+from shoal.proxy.cli.serving.report import Snapshot, report
 from shoal.proxy.statistics import RawStatistics, ServerStatistics
 
 

@@ -11,7 +11,7 @@ import pytest
 from shoal.protocol.coalesce.joinable import WhyAlone
 from shoal.protocol.shallow.unwrap.reconcile import Mismatch
 from shoal.protocol.shallow.wrap.eligible import Reason
-from shoal.proxy.cli.report import Line, Snapshot, report
+from shoal.proxy.cli.serving.report import Line, Snapshot, report
 from shoal.proxy.coalesce.counters import CoalesceStatistics
 from shoal.proxy.shallow.counters import ShallowStatistics, ShallowTally
 from shoal.proxy.statistics import CloseCause, ListenerStatistics, PathStatistics, ServerStatistics, Traffic

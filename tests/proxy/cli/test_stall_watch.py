@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from shoal.proxy.cli.exit_codes import STALLED
-from shoal.proxy.cli.stall_watch import StallWatch
+from shoal.proxy.cli.serving.stall_watch import StallWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,7 +126,7 @@ HANGING = """
 import logging, sys, trio
 from shoal.proxy.events.logs import set_up_logs
 from shoal.proxy.config.settings import LogSettings
-from shoal.proxy.cli.stall_watch import StallWatch
+from shoal.proxy.cli.serving.stall_watch import StallWatch
 
 async def waits_for_ever():
     await trio.sleep_forever()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.proxy.config.doubts import doubts
+from shoal.proxy.config.rules.doubts import doubts
 from shoal.proxy.config.security import AccessSettings, ClientAuth, ListenerTls
 from shoal.proxy.config.settings import ListenerSettings, Settings
 from shoal.proxy.connection.client_session import NotAllowed, credentials_of

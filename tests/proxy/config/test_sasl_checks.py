@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from shoal.proxy.config.sasl_checks import url_problem
+from shoal.proxy.config.rules.sasl import url_problem
 from shoal.proxy.config.toml import read_config
 from tests.proxy.config.test_security_checks import config, problems
 

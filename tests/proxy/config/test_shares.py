@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shoal.proxy.config.doubts import doubts
+from shoal.proxy.config.rules.doubts import doubts
 from shoal.proxy.config.shares import DIVIDED_KEYS, share_of
 from shoal.proxy.config.toml import read_config
 from shoal.proxy.errors import OperatorError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import fields
 
-from shoal.proxy.cli.report import Snapshot, report
+from shoal.proxy.cli.serving.report import Snapshot, report
 from shoal.proxy.legacy.budget import Budget
 from shoal.proxy.legacy.counters import LegacyStatistics, LegacyTally
 from shoal.proxy.statistics import ListenerStatistics, ServerStatistics, Traffic

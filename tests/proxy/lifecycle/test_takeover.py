@@ -15,21 +15,12 @@ from shoal.proxy.lifecycle.channel import Channel, Word
 from shoal.proxy.lifecycle.state_directory import StateDirectory, short_path
 from shoal.scenarios.kafka.ports import free_port_block
 from shoal.scenarios.kafka.process import until
-from tests.support.rig import BrokerSide, FakeBroker, Peer, request
+from tests.support.rig import BrokerSide, FakeBroker, Peer, fake_broker, request
 from tests.support.shoal_process import ShoalProcess, listening_ports, running_shoal, write_toml
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
-
-
-@asynccontextmanager
-async def broker() -> AsyncIterator[FakeBroker]:
-    made = FakeBroker()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(made.run)
-        yield made
-        nursery.cancel_scope.cancel()
 
 
 def configured(work: Path, made: FakeBroker, port: int, **listener: object) -> ShoalProcess:
@@ -56,7 +47,7 @@ async def ask(port: int, number: int) -> None:
 async def test_clients_connect_all_the_time_and_none_is_refused(tmp_path: Path) -> None:
     """Also the third and fourth Shoal: what one got, it passes on."""
     port, answered, over = free_port_block(6), 0, False
-    async with broker() as made, running_shoal(configured(tmp_path, made, port)) as shoal:
+    async with fake_broker() as made, running_shoal(configured(tmp_path, made, port)) as shoal:
 
         async def connect_on() -> None:
             nonlocal answered
@@ -102,7 +93,7 @@ async def in_flight(made: FakeBroker, port: int) -> AsyncIterator[tuple[Peer, tr
 async def test_a_request_in_flight_is_answered_by_the_shoal_that_read_it(tmp_path: Path) -> None:
     port = free_port_block(6)
     async with (
-        broker() as made,
+        fake_broker() as made,
         running_shoal(configured(tmp_path, made, port)) as shoal,
         in_flight(made, port) as (client, go_on),
         trio.open_nursery() as nursery,
@@ -123,7 +114,7 @@ async def shoal_says(work: Path, text: str) -> None:
 
 async def test_a_second_shoal_without_takeover_is_refused_and_a_killed_one_leaves_no_lock(tmp_path: Path) -> None:
     port = free_port_block(6)
-    async with broker() as made:
+    async with fake_broker() as made:
         first, second = configured(tmp_path, made, port), configured(tmp_path, made, port)
         await first.start()
         text = f"{tmp_path / 'state'} is in use by process {first.pid}, a Shoal that still runs: stop it, or replace it"
@@ -150,7 +141,7 @@ async def test_a_new_shoal_that_cannot_start_leaves_the_old_one_as_it_was(
         if "listen" in listener:
             listener = listener | {"listen": f"127.0.0.1:{taken.getsockname()[1]}"}
             why = f"cannot listen on {listener['listen']}"
-        async with broker() as made, running_shoal(configured(tmp_path, made, port)) as shoal:
+        async with fake_broker() as made, running_shoal(configured(tmp_path, made, port)) as shoal:
             wrong = configured(tmp_path, made, port, **listener)
             wrong.argv.append("--takeover")
             async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
@@ -169,7 +160,7 @@ async def test_a_new_shoal_that_cannot_start_leaves_the_old_one_as_it_was(
 @pytest.mark.slow
 async def test_a_shoal_that_does_not_answer_is_left_alone(tmp_path: Path) -> None:
     port = free_port_block(6)
-    async with broker() as made, running_shoal(configured(tmp_path, made, port)) as shoal:
+    async with fake_broker() as made, running_shoal(configured(tmp_path, made, port)) as shoal:
         os.kill(shoal.pid, signal.SIGSTOP)
         try:
             second = configured(tmp_path, made, port)
@@ -184,7 +175,7 @@ async def test_noise_and_a_second_takeover_change_nothing(tmp_path: Path) -> Non
     """A second one is refused while the first has not finished; one that leaves gives its turn back."""
     port = free_port_block(6)
     hello = b'{"word": "take", "version": 1}'
-    async with broker() as made, running_shoal(configured(tmp_path, made, port)) as shoal:
+    async with fake_broker() as made, running_shoal(configured(tmp_path, made, port)) as shoal:
         for said in (b"no JSON", b"[]", b'{"word": "dance"}', b"{}", b'{"word": "take", "version": 99}'):
             with asking(tmp_path) as noise:
                 noise.send(said)
@@ -230,7 +221,7 @@ async def test_a_shoal_that_is_killed_while_it_hands_over_is_replaced(tmp_path: 
         directory.close()
         channel.close()
 
-    async with broker() as made, trio.open_nursery() as nursery:
+    async with fake_broker() as made, trio.open_nursery() as nursery:
         nursery.start_soon(hand_over_until_the_end, directory.control)
         new = configured(tmp_path, made, port)
         new.argv.append("--takeover")
@@ -248,7 +239,7 @@ EXPECTED = {Word.ALL: "which has ended", Word.READY: "which has ended"}
 async def test_a_shoal_that_drains_already_is_taken_over_from(tmp_path: Path) -> None:
     port = free_port_block(6)
     async with (
-        broker() as made,
+        fake_broker() as made,
         running_shoal(configured(tmp_path, made, port)) as shoal,
         in_flight(made, port) as (client, go_on),
         trio.open_nursery() as nursery,
@@ -266,7 +257,7 @@ async def test_a_shoal_that_drains_already_is_taken_over_from(tmp_path: Path) ->
 async def test_the_first_signal_after_a_takeover_does_not_end_at_once(tmp_path: Path) -> None:
     """As when the unit of the Shoal before is stopped: its requests in flight are still answered."""
     port = free_port_block(6)
-    async with broker() as made, running_shoal(configured(tmp_path, made, port)) as shoal:
+    async with fake_broker() as made, running_shoal(configured(tmp_path, made, port)) as shoal:
         before = shoal.pid
         async with in_flight(made, port) as (client, go_on), trio.open_nursery() as nursery:
             nursery.start_soon(shoal.take_over)
@@ -287,7 +278,7 @@ def asking(work: Path) -> socket.socket:
 
 async def test_other_ports_are_bound_and_those_no_longer_wanted_are_closed(tmp_path: Path) -> None:
     first, second = free_port_block(6), free_port_block(6)
-    async with broker() as made:
+    async with fake_broker() as made:
         old, new = configured(tmp_path, made, first), configured(tmp_path, made, second)
         await old.start()
         new.argv.append("--takeover")
@@ -301,7 +292,7 @@ async def test_other_ports_are_bound_and_those_no_longer_wanted_are_closed(tmp_p
 
 async def test_takeover_where_no_shoal_runs_is_an_ordinary_start(tmp_path: Path) -> None:
     port = free_port_block(6)
-    async with broker() as made:
+    async with fake_broker() as made:
         shoal = configured(tmp_path, made, port)
         shoal.argv.append("--takeover")
         async with running_shoal(shoal):
@@ -312,7 +303,7 @@ async def test_takeover_where_no_shoal_runs_is_an_ordinary_start(tmp_path: Path)
 async def test_the_ports_of_mirrors_that_unwrap_do_not_become_others(tmp_path: Path) -> None:
     """A mirror would bring envelopes there, and they would be stored as records."""
     port = free_port_block(6)
-    async with broker() as made, running_shoal(configured(tmp_path, made, port, mode="unwrap")) as shoal:
+    async with fake_broker() as made, running_shoal(configured(tmp_path, made, port, mode="unwrap")) as shoal:
         plain = configured(tmp_path, made, port)
         plain.argv.append("--takeover")
         assert 'a listener with mode = "unwrap" had it' in await plain.refuse_to_start()

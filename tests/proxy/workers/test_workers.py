@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import signal
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,23 +16,14 @@ from shoal.scenarios.kafka.ports import free_port_block
 from shoal.scenarios.kafka.process import until
 from tests.support.admin import ask as get
 from tests.support.admin import get_json, scrape, values
-from tests.support.rig import FakeBroker, Peer, request
+from tests.support.rig import FakeBroker, Peer, fake_broker, request
 from tests.support.shoal_process import ShoalProcess, listening_ports, running_shoal, write_toml
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 _WITHIN = 60.0
-
-
-@asynccontextmanager
-async def broker() -> AsyncIterator[FakeBroker]:
-    made = FakeBroker()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(made.run)
-        yield made
-        nursery.cancel_scope.cancel()
 
 
 class Workers:
@@ -107,7 +98,7 @@ def is_free(lock: Path) -> bool:
 
 
 async def test_the_end_of_a_worker_costs_its_connections_only(tmp_path: Path) -> None:
-    async with broker() as made, AsyncExitStack() as stack:
+    async with fake_broker() as made, AsyncExitStack() as stack:
         two = Workers(tmp_path, made)
         await stack.enter_async_context(running_shoal(two.shoal))
         before = await two.until_serving()
@@ -135,7 +126,7 @@ async def test_the_end_of_a_worker_costs_its_connections_only(tmp_path: Path) ->
 
 
 async def test_a_silent_worker_is_named_and_nothing_waits_for_it(tmp_path: Path) -> None:
-    async with broker() as made, AsyncExitStack() as stack:
+    async with fake_broker() as made, AsyncExitStack() as stack:
         two = Workers(tmp_path, made)
         await stack.enter_async_context(running_shoal(two.shoal))
         rows = await two.until_serving()
@@ -157,7 +148,7 @@ async def test_a_silent_worker_is_named_and_nothing_waits_for_it(tmp_path: Path)
 
 
 async def test_a_reload_is_for_all_workers_or_none(tmp_path: Path) -> None:
-    async with broker() as made, AsyncExitStack() as stack:
+    async with fake_broker() as made, AsyncExitStack() as stack:
         two = Workers(tmp_path, made)
         await stack.enter_async_context(running_shoal(two.shoal))
         rows = await two.until_serving()
@@ -194,7 +185,7 @@ async def test_a_reload_is_for_all_workers_or_none(tmp_path: Path) -> None:
 
 
 async def test_workers_without_their_supervisor_drain(tmp_path: Path) -> None:
-    async with broker() as made, AsyncExitStack() as stack:
+    async with fake_broker() as made, AsyncExitStack() as stack:
         two = Workers(tmp_path, made)
         await two.shoal.start()
         rows = await two.until_serving()
@@ -212,7 +203,7 @@ async def test_workers_without_their_supervisor_drain(tmp_path: Path) -> None:
 
 
 async def test_a_fault_that_only_workers_find_ends_shoal(tmp_path: Path) -> None:
-    async with broker() as made:
+    async with fake_broker() as made:
         two = Workers(tmp_path, made, capture={"directory": str(tmp_path / "none")})
         output = await two.shoal.refuse_to_start()
     lines = [line for line in output.splitlines() if "is not a directory: create it" in line]
@@ -221,7 +212,7 @@ async def test_a_fault_that_only_workers_find_ends_shoal(tmp_path: Path) -> None
 
 @pytest.mark.slow
 async def test_one_shoal_hands_over_to_two_workers_and_back(tmp_path: Path) -> None:
-    async with broker() as made, AsyncExitStack() as stack:
+    async with fake_broker() as made, AsyncExitStack() as stack:
         shoals = Workers(tmp_path, made, workers=1)
         await stack.enter_async_context(running_shoal(shoals.shoal))
         for workers in (2, 1):
@@ -237,7 +228,7 @@ async def test_one_shoal_hands_over_to_two_workers_and_back(tmp_path: Path) -> N
 
 
 async def test_mirrors_are_in_the_first_worker_only_also_after_its_end(tmp_path: Path) -> None:
-    async with broker() as source, broker() as target:
+    async with fake_broker() as source, fake_broker() as target:
         two = Workers(tmp_path, source)
         two._document["cluster"] = [
             {"name": "c", "bootstrap": str(source.address)},

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from shoal.scenarios.jobs.batch_sizes.analysis import bin_of
 from shoal.scenarios.jobs.batch_sizes.shares import share_bins
-from shoal.scenarios.jobs.bins import bins_of, lower_edge, middle, share_bin
+from shoal.scenarios.jobs.columns.bins import bins_of, lower_edge, middle, share_bin
 
 
 def test_a_value_is_within_the_edges_of_its_bin(spark: SparkSession) -> None:

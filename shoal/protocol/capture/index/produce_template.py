@@ -16,22 +16,11 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final
 
-from shoal.protocol.capture.index.columns import BATCH, HEADER_SIZE, Direction, Handling, Kind
+from shoal.protocol.capture.index.columns import BATCH, HEADER_SIZE, Direction, Kind
 from shoal.protocol.capture.index.pending import NO_NOTE, Request
 from shoal.protocol.capture.index.record_sets import PartitionRows
 from shoal.protocol.capture.index.sizes import NOT_HERE, UNKNOWN, gzip_size, snappy_size, zstd_size
-from shoal.protocol.capture.index.template import (
-    ALWAYS,
-    API,
-    NO_SOURCE,
-    NOT_LOOKED,
-    Frame,
-    RowTemplate,
-    Sent,
-    Treated,
-    pack_row,
-    shared,
-)
+from shoal.protocol.capture.index.template import ALWAYS, API, NOT_LOOKED, Frame, RowTemplate, Sent, Treated, shared
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import REQUEST_PREFIX
 from shoal.protocol.wire.types import Topic, write_uvarint
@@ -59,7 +48,6 @@ _ROOM_OF_1, _ROOM_OF_2 = 128, 1 << 14
 """Most bytes of a length of 1 or 2 bytes and the records after it."""
 RECORDS_READ: Final = 18  # most bytes of a zstd frame that state its size
 _NO_ERROR: Final = bytes(2)
-_WHAT: Final = bytes((Kind.BATCH, Direction.PRODUCED, Handling.PASSED, 0))
 
 
 class PartitionTemplate(RowTemplate):
@@ -79,25 +67,9 @@ class PartitionTemplate(RowTemplate):
         if len(frame) != self._length:
             return None
         size, answered, start, base_offset, end = self._unpack(frame)
-        _, correlation_id, sent_ns, number, request_size, raw, header, _ = sent
-        if answered != correlation_id or start != self._start or end != self._end or size + 4 != self._length:
+        if answered != sent[1] or start != self._start or end != self._end or size + 4 != self._length:
             return None
-        names, what, source = treated or (self.names, _WHAT, NO_SOURCE)
-        return pack_row(
-            sent_ns,
-            now_ns - sent_ns if now_ns > sent_ns else 0,
-            self.connection,
-            number,
-            names,
-            request_size,
-            self._always,
-            what,
-            base_offset,
-            source,
-            raw,
-            NOT_LOOKED,
-            header,
-        )
+        return self._row(sent, now_ns, self._always, base_offset, treated)
 
     def as_request(self, sent: Sent) -> Request:
         _, correlation_id, sent_ns, number, size, raw, header, note = sent

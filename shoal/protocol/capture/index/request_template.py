@@ -11,21 +11,10 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final
 
-from shoal.protocol.capture.index.columns import HEADER_SIZE, Direction, Handling, Kind
+from shoal.protocol.capture.index.columns import HEADER_SIZE, Direction, Kind
 from shoal.protocol.capture.index.pending import NO_ACKS, NO_NOTE, Request
 from shoal.protocol.capture.index.stream import MAX_NAME
-from shoal.protocol.capture.index.template import (
-    ALWAYS,
-    API,
-    NO_SOURCE,
-    NOT_LOOKED,
-    Frame,
-    RowTemplate,
-    Sent,
-    Treated,
-    pack_row,
-    shared,
-)
+from shoal.protocol.capture.index.template import ALWAYS, API, NOT_LOOKED, Frame, RowTemplate, Sent, Treated, shared
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import REQUEST_PREFIX, RESPONSE_PREFIX, SIZE_BYTES, read_response_prefix
 
@@ -35,7 +24,7 @@ _READ_BY_WALKERS: Final = {int(key) for key in (ApiKey.PRODUCE, ApiKey.API_VERSI
 _FETCH: Final = int(ApiKey.FETCH)
 _LENGTH: Final = 2  # bytes of the client id's length
 _UNKNOWN_ERROR: Final = -32768
-_WHAT: Final = bytes((Kind.REQUEST, Direction.OTHER, Handling.PASSED, 0))
+_NO_OFFSET: Final = -1
 _NO_HEADER: Final = bytes(HEADER_SIZE)
 
 
@@ -64,27 +53,12 @@ class RequestTemplate(RowTemplate):
     def row(self, sent: Sent, frame: Frame, now_ns: int, treated: Treated | None) -> bytes | None:
         if len(frame) < RESPONSE_PREFIX or self._is_fetch:
             return None
-        _, correlation_id, sent_ns, number, request_size, raw, header, _ = sent
         length, answered = read_response_prefix(frame)
         size = length + SIZE_BYTES
-        if answered != correlation_id or size != len(frame):
+        if answered != sent[1] or size != len(frame):
             return None
-        names, what, source = treated or (self.names, _WHAT, NO_SOURCE)
-        return pack_row(
-            sent_ns,
-            now_ns - sent_ns if now_ns > sent_ns else 0,
-            self.connection,
-            number,
-            names,
-            request_size,
-            ALWAYS.pack(size, self._row_api, _UNKNOWN_ERROR),
-            what,
-            -1,
-            source,
-            raw,
-            NOT_LOOKED,
-            header,
-        )
+        always = ALWAYS.pack(size, self._row_api, _UNKNOWN_ERROR)
+        return self._row(sent, now_ns, always, _NO_OFFSET, treated)
 
     def as_request(self, sent: Sent) -> Request:
         _, correlation_id, sent_ns, number, size, _, _, note = sent

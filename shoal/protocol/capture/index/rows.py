@@ -78,8 +78,8 @@ _API: Final = Struct("<hhh")
 _PRODUCED: Final = Kind.BATCH, Direction.PRODUCED
 _NOT_LOOKED: Final = -1  # keys not inspected
 assert _USUAL.size == ROW_SIZE
-_NO_SOURCE: Final = Struct("<IIii")  # reason, source topic and partition, node
-_NAMES_END: Final = _NAMES.size + _NO_SOURCE.size
+_WHERE: Final = Struct("<IIii")  # reason, source topic and partition, node
+_NAMES_END: Final = _NAMES.size + _WHERE.size
 _PARTITION: Final = Struct("<ii")  # its index, and no throttle time
 
 
@@ -92,7 +92,7 @@ class RowMaker:
         self._place = place
         self._sink = sink
         self._number = sink.number
-        self._elsewhere = _NO_SOURCE.pack(0, 0, -1, place.node)
+        self._elsewhere = _WHERE.pack(0, 0, -1, place.node)
         self.software = ""
 
     def name(self, template: RowTemplate) -> None:
@@ -201,7 +201,7 @@ class RowMaker:
     def _from(self, treatment: Treatment) -> bytes:
         number = self._number
         reason, topic = (number(name) if name else 0 for name in (treatment.reason, treatment.source_topic))
-        return _NO_SOURCE.pack(reason, topic, treatment.source_partition, self._place.node)
+        return _WHERE.pack(reason, topic, treatment.source_partition, self._place.node)
 
     def unwrapped(
         self, request: Request, answered: Answered, rows: PartitionRows, sources: Sequence[BatchSource | None]

@@ -12,11 +12,11 @@ from functools import lru_cache
 from struct import Struct
 from typing import ClassVar, Final
 
-from shoal.protocol.capture.index.columns import CONTEXT, ROW_SIZE, Direction, Kind
+from shoal.protocol.capture.index.columns import CONTEXT, ROW_SIZE, Direction, Handling, Kind
 from shoal.protocol.capture.index.pending import Request, RequestAnnotation
 from shoal.protocol.wire.types import Topic
 
-__all__ = ["ALWAYS", "API", "NOT_LOOKED", "NO_SOURCE", "Frame", "RowTemplate", "Sent", "Treated", "pack_row", "shared"]
+__all__ = ["ALWAYS", "API", "NOT_LOOKED", "NO_SOURCE", "Frame", "RowTemplate", "Sent", "Treated", "shared"]
 
 Frame = bytes | bytearray | memoryview
 
@@ -28,7 +28,7 @@ Treated = tuple[bytes, bytes, bytes]
 """`names`, kind to spare, and offsets in the source, of an annotated request."""
 
 _LAYOUT: Final = Struct("<qqII44si12s4sq16sib61s")
-pack_row: Final = _LAYOUT.pack
+_pack: Final = _LAYOUT.pack
 """CONTEXT, BATCH and the header; constant fields are one piece."""
 API: Final = Struct("<hhh")  # key, version, acks
 ALWAYS: Final = Struct("<i6sh")  # size of the answer; API; error
@@ -47,16 +47,38 @@ def shared(data: bytes) -> bytes:
 class RowTemplate:
     """`RowMaker.name` sets `names` and `connection`, valid in the sink's `epoch`. `batches`: of each request."""
 
-    __slots__ = ("batches", "client", "connection", "epoch", "index", "names", "topic")
+    __slots__ = ("_what", "batches", "client", "connection", "epoch", "index", "names", "topic")
     kind_and_direction: ClassVar[tuple[Kind, Direction]]
 
     def __init__(self, client: bytes, topic: Topic, index: int, batches: int) -> None:
         self.client, self.topic, self.index, self.batches = shared(client), topic, index, batches
         self.epoch, self.connection, self.names = -1, 0, b""
+        self._what = shared(bytes((*self.kind_and_direction, Handling.PASSED, 0)))
 
     def row(self, sent: Sent, frame: Frame, now_ns: int, treated: Treated | None) -> bytes | None:
         """`treated`: of an annotated request. None: `frame` is not the answer to this one, or unusual."""
         raise NotImplementedError
+
+    def _row(self, sent: Sent, now_ns: int, always: bytes, base_offset: int, treated: Treated | None) -> bytes:
+        _, _, sent_ns, number, size, raw, header, _ = sent
+        names, what, source = treated or (self.names, self._what, NO_SOURCE)
+        latency = now_ns - sent_ns if now_ns > sent_ns else 0
+        connection = self.connection
+        return _pack(
+            sent_ns,
+            latency,
+            connection,
+            number,
+            names,
+            size,
+            always,
+            what,
+            base_offset,
+            source,
+            raw,
+            NOT_LOOKED,
+            header,
+        )
 
     def as_request(self, sent: Sent) -> Request:
         """The request as an object, for the walkers of its answer."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shoal.proxy.cli.flags.security import cluster_security, listener_tls, to_flag
 from shoal.proxy.cli.flags.setting import written
-from shoal.proxy.config.checks import check_settings
+from shoal.proxy.config.rules.consistency import check_settings
 from shoal.proxy.config.settings import (
     Address,
     CaptureSettings,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from shoal.scenarios.jobs.bins import PER_DOUBLING, middle, share_bin
+from shoal.scenarios.jobs.columns.bins import PER_DOUBLING, middle, share_bin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

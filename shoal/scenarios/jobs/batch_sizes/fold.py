@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from shoal.scenarios.jobs.batch_sizes.gaps import RUN, runs
 from shoal.scenarios.jobs.batch_sizes.sizes import COUNTED, counted
-from shoal.scenarios.jobs.groups import is_word
-from shoal.scenarios.jobs.pieces import encoded, pieces
+from shoal.scenarios.jobs.columns.groups import is_word
+from shoal.scenarios.jobs.columns.pieces import encoded, pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shoal.scenarios.jobs.bins import MOST_BINS, bins_of
-from shoal.scenarios.jobs.groups import Groups, Numbers, grouped
+from shoal.scenarios.jobs.columns.bins import MOST_BINS, bins_of
+from shoal.scenarios.jobs.columns.groups import Groups, Numbers, grouped
 
 __all__ = ["LINK", "RUN", "runs"]
 

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from shoal.scenarios.jobs.bins import PER_DOUBLING, middle, share_bin
+from shoal.scenarios.jobs.columns.bins import PER_DOUBLING, middle, share_bin
 from shoal.scenarios.report.charts import bars, bytes_label, count_label, histogram, microseconds_label
 from shoal.scenarios.report.report import Chart, Column, Fact, Listed, Report, Section, Table, client_label
 

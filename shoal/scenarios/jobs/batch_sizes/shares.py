@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shoal.scenarios.jobs.bins import middle
-from shoal.scenarios.jobs.groups import grouped
+from shoal.scenarios.jobs.columns.bins import middle
+from shoal.scenarios.jobs.columns.groups import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from shoal.scenarios.jobs.groups import Numbers
+    from shoal.scenarios.jobs.columns.groups import Numbers
 
 __all__ = ["GROUP", "SIZED", "SUMS", "share_bins", "sized"]
 

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from shoal.scenarios.jobs.bins import bins_of
-from shoal.scenarios.jobs.groups import grouped, summed
+from shoal.scenarios.jobs.columns.bins import bins_of
+from shoal.scenarios.jobs.columns.groups import grouped, summed
 
 __all__ = ["COUNTED", "counted"]
 

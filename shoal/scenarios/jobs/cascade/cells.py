@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shoal.scenarios.jobs.groups import grouped
+from shoal.scenarios.jobs.columns.groups import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoal.scenarios.jobs.cascade.cells import COUNTERS
-from shoal.scenarios.jobs.pieces import pieces
+from shoal.scenarios.jobs.columns.pieces import pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from shoal.scenarios.jobs.cascade.cells import joined
-from shoal.scenarios.jobs.groups import grouped
+from shoal.scenarios.jobs.columns.groups import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

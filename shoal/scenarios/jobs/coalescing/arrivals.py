@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from shoal.scenarios.jobs.coalescing.compiled import compiled
-from shoal.scenarios.jobs.groups import dense
+from shoal.scenarios.jobs.columns.groups import dense
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoal.scenarios.jobs.coalescing.arrivals import ARRIVAL, COLUMNS, IS_ALONE, IS_ERROR, IS_LONE
-from shoal.scenarios.jobs.groups import grouped, is_word
-from shoal.scenarios.jobs.pieces import encoded, pieces
+from shoal.scenarios.jobs.columns.groups import grouped, is_word
+from shoal.scenarios.jobs.columns.pieces import encoded, pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The bins of `shoal/scenarios/jobs/bins.py` for arrays: microseconds, four bins per doubling. Bin 0: below 1 us."""
+"""The bins of `jobs/columns/bins.py` for arrays: microseconds, four bins per doubling. Bin 0: below 1 us."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from shoal.scenarios.jobs.bins import BELOW_ONE, PER_DOUBLING, middle, share_bin
+from shoal.scenarios.jobs.columns.bins import BELOW_ONE, PER_DOUBLING, middle, share_bin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ import numpy as np
 from shoal.scenarios.jobs.coalescing.by_joiner import join_by_joiner
 from shoal.scenarios.jobs.coalescing.lanes import Lanes, Outcome, join
 from shoal.scenarios.jobs.coalescing.latencies import histogram
-from shoal.scenarios.jobs.groups import grouped
+from shoal.scenarios.jobs.columns.groups import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from matplotlib.ticker import FuncFormatter
 
-from shoal.scenarios.jobs.bins import lower_edge
 from shoal.scenarios.jobs.coalescing.latencies import by_bin, percentile_ms
 from shoal.scenarios.jobs.coalescing.prediction import OPEN_LOOP
+from shoal.scenarios.jobs.columns.bins import lower_edge
 from shoal.scenarios.report.charts import bars, lines, microseconds_label
 from shoal.scenarios.report.report import Chart, Column, Fact, Listed, Report, Section, Table
 

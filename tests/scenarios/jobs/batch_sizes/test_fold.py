@@ -17,8 +17,8 @@ from shoal.scenarios.capture.decode import arrow_schema
 from shoal.scenarios.capture.schema import chosen
 from shoal.scenarios.jobs.batch_sizes.analysis import count_gaps
 from shoal.scenarios.jobs.batch_sizes.fold import COLUMNS, FOLDED, fold
-from shoal.scenarios.jobs.bins import bins_of, lower_edge
-from shoal.scenarios.jobs.groups import grouped, summed
+from shoal.scenarios.jobs.columns.bins import bins_of, lower_edge
+from shoal.scenarios.jobs.columns.groups import grouped, summed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.proxy.admin.service import AdminService
-from shoal.proxy.cli.report import Kind, Snapshot, report
-from shoal.proxy.cli.stall_watch import StallWatch
+from shoal.proxy.cli.serving.report import Kind, Snapshot, report
+from shoal.proxy.cli.serving.stall_watch import StallWatch
 from shoal.proxy.coalesce.path import CoalescePath
-from shoal.proxy.config.doubts import doubts
 from shoal.proxy.config.parse import LOOPBACK
+from shoal.proxy.config.rules.doubts import doubts
 from shoal.proxy.config.settings import Address, Mode
 from shoal.proxy.events.logs import event, fields, set_up_logs
 from shoal.proxy.legacy.path import LegacyPath

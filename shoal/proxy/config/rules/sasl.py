@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from shoal.protocol.sasl.oauth import bad_extension
+from shoal.proxy.config.rules.security import secret_problem
 from shoal.proxy.config.security import Mechanism, SaslSettings
-from shoal.proxy.config.security_checks import secret_problem
 from shoal.proxy.errors import Problem
 
 if TYPE_CHECKING:

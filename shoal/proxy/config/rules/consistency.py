@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.command_line import did_you_mean, listed
 from shoal.protocol.wire.errors import LocalProtocolError
-from shoal.proxy.config.access_checks import access_problems
 from shoal.proxy.config.identity import envelope_headers
-from shoal.proxy.config.login_checks import login_problems
-from shoal.proxy.config.sasl_checks import check_cluster_sasl
-from shoal.proxy.config.security_checks import check_routing, check_tls
+from shoal.proxy.config.rules.access import access_problems
+from shoal.proxy.config.rules.login import login_problems
+from shoal.proxy.config.rules.sasl import check_cluster_sasl
+from shoal.proxy.config.rules.security import check_routing, check_tls
 from shoal.proxy.config.settings import (
     ENVELOPE_OVERHEAD,
     KIB,

@@ -1,0 +1,1 @@
+"""Rows as columns, in numpy and pyarrow: `pieces` of them, their `groups`, and the `bins` of histograms."""
