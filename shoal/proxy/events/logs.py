@@ -37,6 +37,7 @@ __all__ = [
 
 _FIELDS = "shoal_fields"
 _TEXT = "shoal_text"
+_WRITER = "shoal"  # name of the handler that writes the log
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _EVENT_WIDTH = 24  # longer events push their fields to the right
 _MOST_RECENT = 100  # subjects of a throttle: ~200 bytes each
@@ -266,9 +267,11 @@ def set_up_logs(settings: LogSettings, stream: TextIO | None = None, *, worker: 
     """
     handler = _handler(stream)
     handler.setFormatter(_FORMATTERS[settings.format](worker))
+    handler.set_name(_WRITER)
     log = logging.getLogger("shoal")
     for old in log.handlers[:]:
-        log.removeHandler(old)
+        if old.name == _WRITER:  # others count lines
+            log.removeHandler(old)
     log.addHandler(handler)
     log.setLevel(settings.level.upper())
     log.propagate = False
