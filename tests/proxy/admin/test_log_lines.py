@@ -1,4 +1,4 @@
-"""`shoal_log_lines_total` goes on after a reload of `[log]`, which changes who writes the lines."""
+"""`shoal_log_lines_total` goes on after a reload of `[log]`, which replaces the handlers that write lines."""
 
 from __future__ import annotations
 
