@@ -200,19 +200,34 @@ ALERTS: Final = (
         summary="Shoal at {{ $labels.instance }} serves its clients {{ $value | humanizeDuration }} late",
         meaning="For 10 minutes, a tenth of the time the event loop of {{ $labels.instance }} has come that late to a "
         "client's bytes.",
-        remedy="Shoal needs more CPU than it gets: a limit of CPU below one core, a busy machine, or more traffic than "
-        "one process can forward. Spread listeners over several processes.",
+        remedy="Shoal needs more CPU than it gets: a limit of CPU below one core per worker, a busy machine, or more "
+        "traffic than its processes can forward. Raise `workers`, or spread listeners over several Shoals.",
         see={"sizing": "sizing.md", "it is slow": "troubleshooting.md#it-is-slow"},
     ),
     Alert(
         name="ShoalSaturated",
         severity="warning",
-        expression="rate(process_cpu_seconds_total[5m]) > 0.9 and on (job, instance) shoal_build_info",
+        expression="rate(process_cpu_seconds_total[5m]) / on (job, instance)\n"
+        '(sum by (job, instance) (shoal_workers{state!="ended"}) > 0\n'
+        "or sum by (job, instance) (shoal_build_info)) > 0.9",
         lasts="15m",
-        summary="Shoal at {{ $labels.instance }} uses {{ $value | humanizePercentage }} of a core",
-        meaning="One Shoal can use one core for its clients: {{ $labels.instance }} is at its limit.",
-        remedy="Spread listeners over several processes, or clients over several Shoals.",
+        summary="Shoal at {{ $labels.instance }} uses {{ $value | humanizePercentage }} of a core per process",
+        meaning="One process can use one core for its clients: all processes of {{ $labels.instance }} are at their "
+        "limit.",
+        remedy="Raise `workers` if the machine has more cores, or spread clients over several Shoals. A listener of a "
+        "mirror has one process: give it a Shoal of its own.",
         see={"sizing": "sizing.md"},
+    ),
+    Alert(
+        name="ShoalWorkerEnded",
+        severity="warning",
+        expression="increase(shoal_worker_ends_total[30m]) > 0",
+        summary="Workers of Shoal at {{ $labels.instance }} have ended: {{ $value | humanize }} within 30 minutes",
+        meaning="A worker of {{ $labels.instance }} has ended by itself or was killed: its connections were cut, and "
+        "its clients have connected again.",
+        remedy="The log has the process, the cause and the number of connections (`worker-ended`). Killed with signal "
+        "9 is most often the limit of memory; anything else is an error in Shoal: report it with the log.",
+        see={"workers": "operations.md#workers"},
     ),
     Alert(
         name="ShoalCertificateExpiresSoon",

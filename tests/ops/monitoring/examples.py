@@ -181,7 +181,20 @@ EXAMPLES: Final[Mapping[str, Example]] = {
         before=14,
         at=20,
         values={"humanizePercentage": "95%"},
-        quiet={"process_cpu_seconds_total": "0+30x40", 'shoal_build_info{version="1"}': "1x40"},
+        quiet={
+            "process_cpu_seconds_total": "0+150x40",  # 2.5 cores of four workers
+            'shoal_build_info{version="1"}': "1x40",
+            'shoal_workers{state="serving"}': "3x40",
+            'shoal_workers{state="silent"}': "1x40",
+            'shoal_workers{state="ended"}': "0x40",
+        },
+    ),
+    "ShoalWorkerEnded": Example(
+        fires={"shoal_worker_ends_total": "0x5 1x60"},
+        before=4,
+        at=7,
+        values={"humanize": "1"},
+        quiet={"shoal_worker_ends_total": "1x30"},
     ),
     "ShoalCertificateExpiresSoon": Example(
         fires={
