@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shoal.scenarios.kafka.security.certificates import Authority
 
 USER, PASSWORD = "alice", "alice-secret"
-SESSION_MS = 4000
+SESSION_MS = 6000
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _PORTS = 2  # of a listener: bootstrap, and the only broker
 
