@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("forgotten_sockets")]
 KINDS: dict[str, dict[str, object]] = {"plain": {}, "coalesce": {"coalesce": True}, "legacy": {"legacy": True}}
+LEFT = re.compile(
+    r"the client closed the connection in the middle of the TLS handshake|connections ended: TLS handshake failed: \d+;"
+)
 _PORTS = 3  # of one listener
 
 
@@ -65,7 +69,8 @@ async def test_clients_of_three_kinds_over_tls(secured_cluster: Cluster, authori
             _kafka_python(secured_cluster, bootstrap, security)
             await _java(secured_cluster, bootstrap, tool)
     log = shoal.output()
-    assert " ended: " not in log, log  # connections of clients that something went wrong with
+    # A client that has all it wants may end while another of its connections is in its handshake.
+    assert not [line for line in log.splitlines() if " ended: " in line and not LEFT.search(line)], log
     assert any((tmp_path / "index").iterdir())
     assert b"line 1999" in b"".join(path.read_bytes() for path in (tmp_path / "frames").iterdir())
 
