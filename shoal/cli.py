@@ -19,7 +19,7 @@ from shoal.command_line import JSON_FLAG
 from shoal.proxy.cli.exit_codes import exit_code
 from shoal.proxy.cli.main import main as proxy_main
 from shoal.proxy.config.identity import install_extra
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shoal.cli import COMMANDS, Command, main
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ import trio
 from shoal.command_line import Parser, a_path, did_you_mean, listed, say, typed
 from shoal.proxy.cli.flags.cluster import add_cluster_flags, used_cluster
 from shoal.proxy.config.parse import check_topic_part, parse_addresses
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 from shoal.scenarios.cases import CASES
 from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
 from shoal.scenarios.progress import Progress

@@ -16,13 +16,13 @@ import trio
 from trio.lowlevel import wait_readable
 
 from shoal.proxy.cluster.cluster import NotReached
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.security import ClusterTls, ListenerSasl, ListenerTls, Mechanism, SaslSettings, Secret
 from shoal.proxy.config.settings import Address, ClusterSettings, ListenerSettings, Settings
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.lifecycle.server import Server, serve
 from shoal.proxy.lifecycle.state import ServerState
 from shoal.proxy.net.tls.handshake import accept_tls
 from shoal.proxy.net.transport import VIEW
-from shoal.proxy.server import Server, serve
 from shoal.proxy.statistics import CloseCause
 from tests.support.certificates import write_key
 from tests.support.rig import BrokerSide, FakeBroker, Tls, free_range, request, rig, until

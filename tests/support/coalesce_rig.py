@@ -34,7 +34,7 @@ from shoal.proxy.config.settings import (
     Settings,
 )
 from shoal.proxy.legacy.path import LegacyPath
-from shoal.proxy.server import Server
+from shoal.proxy.lifecycle.server import Server
 from shoal.proxy.statistics import CloseCause
 from tests.support.batches import consumed
 from tests.support.kio_messages import decode_request, response_frame

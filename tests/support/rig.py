@@ -30,7 +30,7 @@ from shoal.proxy.config.settings import (
     Settings,
 )
 from shoal.proxy.connection.timeouts import CHECK_SECONDS
-from shoal.proxy.server import Server
+from shoal.proxy.lifecycle.server import Server
 from shoal.scenarios.kafka.ports import free_port_block
 from tests.support.tls import TlsStream, client_context, cluster_tls, listener_tls, secured, server_context
 

@@ -19,8 +19,8 @@ from shoal.protocol.schema.headers import read_request_header
 from shoal.proxy.config.settings import Address
 from shoal.proxy.connection.pending import Edit, OwnAnswer, OwnRequest, OwnRequests, PendingAnswer
 from shoal.proxy.connection.routes import Decision
-from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.events.logs import LogThrottle
+from shoal.proxy.net.upstream import UpstreamLost
 from tests.torture_models.messages import head_of
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shoal.proxy.admin.http import Request, Response
     from shoal.proxy.admin.lag import LoopLag
     from shoal.proxy.cluster.cluster import Cluster
-    from shoal.proxy.server import Server
+    from shoal.proxy.lifecycle.server import Server
 
 __all__ = ["FRESH_SECONDS", "PATIENCE_SECONDS", "Health"]
 

@@ -17,8 +17,8 @@ import trio
 
 from shoal.proxy.admin.http import HttpConnection, Response, plain
 from shoal.proxy.admin.share import LoopShare, Turn
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import Address
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.events.logs import LogThrottle, event
 from shoal.proxy.listener.sockets import ListeningSockets
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shoal.proxy.admin.http import Request
     from shoal.proxy.admin.listener import AdminPort, Page
     from shoal.proxy.admin.share import LoopShare
-    from shoal.proxy.server import Server
+    from shoal.proxy.lifecycle.server import Server
 
 __all__ = ["pages_of", "serve_admin"]
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from shoal.proxy.admin.listener import AdminPort
     from shoal.proxy.config.settings import Settings
     from shoal.proxy.lifecycle.reload import Prepared
+    from shoal.proxy.lifecycle.server import Server
     from shoal.proxy.listener.sockets import ListeningSockets
-    from shoal.proxy.server import Server
 
 __all__ = ["AdminService"]
 

@@ -16,8 +16,8 @@ from shoal.proxy.config.identity import host_name, shoal_version
 
 if TYPE_CHECKING:
     from shoal.proxy.admin.lag import LoopLag
+    from shoal.proxy.lifecycle.server import Server
     from shoal.proxy.net.tls.contexts import TlsContext
-    from shoal.proxy.server import Server
     from shoal.proxy.statistics import ListenerStatistics
 
 __all__ = ["Status"]

@@ -25,8 +25,8 @@ from shoal.protocol.records.key_sample import KeySampler
 from shoal.proxy.capture.backlog import Backlog
 from shoal.proxy.capture.index_files import IndexFiles
 from shoal.proxy.capture.tapped import TappedTransport
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import MIB
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.events.logs import REPEAT_SECONDS, LogThrottle, event
 from shoal.proxy.statistics import CaptureStatistics
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from shoal.command_line import OutputError, report_errors
-from shoal.proxy.errors import OperatorError, Problem
+from shoal.proxy.config.problems import OperatorError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

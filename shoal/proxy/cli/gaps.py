@@ -14,8 +14,8 @@ from shoal.command_line import JSON_FLAG, Parser, listed, say
 from shoal.proxy.cli.exit_codes import OK
 from shoal.proxy.cli.flags.mirror import default_state_dir
 from shoal.proxy.cluster.state_files import NotOurs
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.toml import load_config
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.shallow.files.gaps import ALL, SeenGap, acknowledge, read_gaps
 
 if TYPE_CHECKING:

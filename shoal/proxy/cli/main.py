@@ -44,13 +44,13 @@ from shoal.proxy.cli.serving.hang_up import noted_hang_ups
 from shoal.proxy.cluster.state_files import require_state_dir
 from shoal.proxy.config.identity import shoal_version
 from shoal.proxy.config.parse import parse_address
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.quantities import counted
 from shoal.proxy.config.reread import identity_of
 from shoal.proxy.config.rules.consistency import run_limit_problem
 from shoal.proxy.config.rules.doubts import doubts
 from shoal.proxy.config.settings import Limits, Mode
 from shoal.proxy.config.toml import load_config
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.events.logs import event, set_up_logs
 
 if TYPE_CHECKING:

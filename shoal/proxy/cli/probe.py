@@ -18,8 +18,8 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.framing import ForeignProtocol
 from shoal.proxy.cluster.cluster import Cluster
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import Address
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.net.broker_client import open_client
 from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.net.upstream import UpstreamUnreachable

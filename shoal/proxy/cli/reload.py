@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from shoal.command_line import JSON_FLAG, Parser, say
 from shoal.proxy.cli.exit_codes import MUST_CHANGE, OK
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.toml import load_config
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.lifecycle.control import NAME, ask_for_reload
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from shoal.protocol.sasl.users import (
     write_users,
 )
 from shoal.proxy.cli.exit_codes import OK
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.listener.login.users_file import read_users_file
 
 if TYPE_CHECKING:

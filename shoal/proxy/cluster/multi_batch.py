@@ -22,8 +22,8 @@ from shoal.protocol.multibatch.known_proofs import KnownProofs
 from shoal.protocol.multibatch.probe import Ask, Probe, ProbePlan
 from shoal.protocol.multibatch.proof import Proof, Result
 from shoal.proxy.config.settings import MultiBatch
-from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.events.logs import event
+from shoal.proxy.net.upstream import UpstreamLost
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import stat
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from shoal.command_line import did_you_mean, listed
+from shoal.proxy.config.problems import OperatorError, Problem
 from shoal.proxy.config.rules.consistency import check_settings
 from shoal.proxy.config.schema import form_of, is_table, item_of, keys_of, tables
 from shoal.proxy.config.security import Routing, Secret
@@ -27,7 +28,6 @@ from shoal.proxy.config.settings import (
     Tags,
     WorkerCount,
 )
-from shoal.proxy.errors import OperatorError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from shoal.proxy.errors import UpstreamLost
-from shoal.proxy.net.upstream import LoginFailed
+from shoal.proxy.net.upstream import LoginFailed, UpstreamLost
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -47,7 +47,6 @@ from shoal.proxy.connection.response_pump import ResponsePump
 from shoal.proxy.connection.routes import Decision
 from shoal.proxy.connection.state import Event, State, after
 from shoal.proxy.connection.timeouts import Progress, Timeouts
-from shoal.proxy.errors import UpstreamFault, UpstreamLost
 from shoal.proxy.events.logs import event, more_of_this_kind
 from shoal.proxy.net.transport import (
     VIEW,
@@ -58,7 +57,7 @@ from shoal.proxy.net.transport import (
     says_something,
     until_readable,
 )
-from shoal.proxy.net.upstream import UpstreamRefused, UpstreamUnreachable
+from shoal.proxy.net.upstream import UpstreamFault, UpstreamLost, UpstreamRefused, UpstreamUnreachable
 from shoal.proxy.statistics import ANSWERED, GENTLE, LOUD, PATIENT, CloseCause, Traffic
 
 if TYPE_CHECKING:

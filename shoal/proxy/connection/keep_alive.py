@@ -15,7 +15,7 @@ import trio
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import write_request_header
 from shoal.protocol.wire.types import write_int32
-from shoal.proxy.errors import UpstreamLost
+from shoal.proxy.net.upstream import UpstreamLost
 
 if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection

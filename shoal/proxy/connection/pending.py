@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias,
 import trio
 
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.proxy.errors import UpstreamFault, UpstreamLost
+from shoal.proxy.net.upstream import UpstreamFault, UpstreamLost
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence

@@ -21,7 +21,7 @@ from shoal.proxy.connection.clients import may_be_read
 from shoal.proxy.connection.pending import PendingAnswer, Token, pending_answer
 from shoal.proxy.connection.pump import FrameStop, Pump
 from shoal.proxy.connection.routes import Decision, Wait
-from shoal.proxy.errors import UpstreamLost
+from shoal.proxy.net.upstream import UpstreamLost
 
 if TYPE_CHECKING:
     from collections import deque

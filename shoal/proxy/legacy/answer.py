@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from shoal.protocol.legacy.fetch.overflow import overflow
-from shoal.proxy.errors import UpstreamLost
+from shoal.proxy.net.upstream import UpstreamLost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -28,11 +28,11 @@ from shoal.proxy.config.settings import Isolation, SetCompression
 from shoal.proxy.connection.keep_alive import KeepAlive
 from shoal.proxy.connection.pending import blaming_the_broker
 from shoal.proxy.connection.state import State
-from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.legacy.answer import AnswerPartition, AnswerWriter, fill
 from shoal.proxy.legacy.conversion import PartitionConversion
 from shoal.proxy.legacy.leased import LeasedAnswer
 from shoal.proxy.legacy.rotation import PartitionRotation
+from shoal.proxy.net.upstream import UpstreamLost
 
 if TYPE_CHECKING:
     from shoal.protocol.legacy.errors import Release

@@ -23,10 +23,9 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import write_int32
 from shoal.proxy.config.settings import Address
 from shoal.proxy.connection.pending import blaming_the_broker
-from shoal.proxy.errors import UpstreamFault
 from shoal.proxy.net.broker_client import open_client
 from shoal.proxy.net.transport import PeerLost
-from shoal.proxy.net.upstream import UpstreamUnreachable
+from shoal.proxy.net.upstream import UpstreamFault, UpstreamUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from shoal.proxy.config.changes import Applied, diff, in_force
+from shoal.proxy.config.problems import OperatorError, Problem
 from shoal.proxy.config.rules.consistency import check_settings
 from shoal.proxy.config.toml import where_in_toml
-from shoal.proxy.errors import OperatorError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,7 +17,7 @@ import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.events.logs import event
 
 if TYPE_CHECKING:

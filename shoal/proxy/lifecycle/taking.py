@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from shoal.proxy.config.identity import shoal_version
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.events.logs import event
 from shoal.proxy.lifecycle.channel import VERSION, Channel, ChannelLost, PeerEnded, Word, close_all
 from shoal.proxy.lifecycle.state_directory import StateDirectory, short_path

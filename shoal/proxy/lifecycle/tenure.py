@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from shoal.proxy.cluster.state_files import require_state_dir
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import Mode
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.events.logs import event
 from shoal.proxy.lifecycle.channel import PeerEnded
 from shoal.proxy.lifecycle.state_directory import InUse, StateDirectory

@@ -25,8 +25,8 @@ from shoal.proxy.cluster.bound_port import BoundPort
 from shoal.proxy.cluster.cluster import NotLearned, NotReached
 from shoal.proxy.cluster.ports import CorruptState, NoPort, PortAssignments, SavedPorts, read_state, write_state
 from shoal.proxy.cluster.state_files import NotOurs, set_aside
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import WILDCARDS, Address, PortMap, PortRange
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.events.logs import event, more_of_this_kind
 from shoal.proxy.listener.sockets import ListeningSockets
 

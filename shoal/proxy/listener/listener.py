@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.protocol.messages.metadata import read_metadata_response
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import Address, Mode
 from shoal.proxy.connection.clients import Clients
 from shoal.proxy.connection.connection import COMPLAINT_SECONDS, Connection
 from shoal.proxy.connection.meter import ApiTable
 from shoal.proxy.connection.pace import Pacing
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.events.logs import LogThrottle, event, more_of_this_kind
 from shoal.proxy.listener.access import first_routes, still_allowed
 from shoal.proxy.listener.admission import REFUSALS, Strangers

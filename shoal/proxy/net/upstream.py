@@ -34,9 +34,19 @@ __all__ = [
     "LoginFailed",
     "Session",
     "Upstream",
+    "UpstreamFault",
+    "UpstreamLost",
     "UpstreamRefused",
     "UpstreamUnreachable",
 ]
+
+
+class UpstreamLost(Exception):
+    """The broker's connection ended before its answer arrived: it is unknown whether the request was processed."""
+
+
+class UpstreamFault(Exception):
+    """The broker's answer to one of Shoal's own requests is wrong."""
 
 
 class UpstreamUnreachable(Exception):

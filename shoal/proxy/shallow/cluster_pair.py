@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 
 if TYPE_CHECKING:
     from shoal.proxy.config.settings import ListenerSettings

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from shoal.proxy.admin.http import Request
     from shoal.proxy.admin.listener import AdminPort, Page
     from shoal.proxy.admin.metrics.metric import Snapshot
-    from shoal.proxy.server import Server
+    from shoal.proxy.lifecycle.server import Server
     from shoal.proxy.workers.process import WorkerProcess
 
 __all__ = ["WorkerPages", "serve_admin"]

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from shoal.proxy.cluster.ports import NoPort
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.shares import PINNED, is_pinned, share_of
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.events.logs import event
+from shoal.proxy.lifecycle.server import Server
 from shoal.proxy.lifecycle.state import ServerEvent, ServerState
 from shoal.proxy.net.turns import TurnTable
-from shoal.proxy.server import Server
 from shoal.proxy.workers.answering import sockets_of
 from shoal.proxy.workers.links import Message, Word
 from shoal.proxy.workers.process import NoAnswer, Program, WorkerProcess, WorkerState
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from shoal.proxy.admin.metrics.metric import Snapshot
+    from shoal.proxy.config.problems import Problem
     from shoal.proxy.config.settings import Address, Settings
-    from shoal.proxy.errors import Problem
+    from shoal.proxy.lifecycle.server import Paths
     from shoal.proxy.lifecycle.tenure import Tenure
-    from shoal.proxy.server import Paths
     from shoal.proxy.statistics import ServerStatistics
 
 __all__ = ["ANSWER_SECONDS", "Supervisor", "pause_after"]

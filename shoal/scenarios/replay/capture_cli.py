@@ -17,9 +17,9 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.cli.flags.cluster import as_cluster_flag
 from shoal.proxy.cli.probe import unreachable
 from shoal.proxy.cluster.cluster import Cluster, NotLearned
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import Limits
 from shoal.proxy.config.toml import read_config
-from shoal.proxy.errors import OperatorError
 from shoal.scenarios.capture.files import RAW, capture_files
 from shoal.scenarios.progress import Progress
 from shoal.scenarios.replay.brokers import Brokers
@@ -39,8 +39,8 @@ from shoal.scenarios.replay.trace import (
 if TYPE_CHECKING:
     import argparse
 
+    from shoal.proxy.config.problems import Problem
     from shoal.proxy.config.settings import ClusterSettings
-    from shoal.proxy.errors import Problem
     from shoal.scenarios.replay.index.source import Recorded
 
 __all__ = ["SUFFIXES", "replay_capture", "require_usable"]

@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 from shoal.scenarios.table import RULE, number, render
 
 if TYPE_CHECKING:

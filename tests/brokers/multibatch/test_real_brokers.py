@@ -26,10 +26,10 @@ from shoal.protocol.sasl.client import MECHANISMS
 from shoal.proxy.cli.probe import ClusterReport, probe_cluster
 from shoal.proxy.cluster.cluster import Cluster as UpstreamCluster
 from shoal.proxy.config.parse import parse_addresses
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import Address, ClusterSettings, Limits, ListenerSettings, Mode, Settings
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.lifecycle.server import Server
 from shoal.proxy.net.broker_client import open_client
-from shoal.proxy.server import Server
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
 from shoal.scenarios.kafka.content.clients import client_config
 from tests.proxy.cluster.test_multi_batch import ASK, ProvingPath

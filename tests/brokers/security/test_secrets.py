@@ -23,8 +23,8 @@ import trio
 from confluent_kafka import Producer
 
 from shoal.proxy.cluster.cluster import Cluster as UpstreamCluster
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.toml import load_config
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.net.auth.identity import SaslTable
 from shoal.proxy.net.auth.make import make_login
 from shoal.scenarios.kafka.content.clients import client_config
@@ -332,7 +332,7 @@ def test_no_secret_is_in_the_report_of_an_unexpected_error(stand: Stand) -> None
         "import sys; import shoal.proxy.listener.listener as l; from shoal.cli import main\n"
         "async def broken(*_, **__): raise RuntimeError('unexpected')\n"
         "l.Listener.run = l.Listener.open = broken\n"
-        "import shoal.proxy.server as s; s.Server.run = broken\n"
+        "import shoal.proxy.lifecycle.server as s; s.Server.run = broken\n"
         "sys.exit(main(sys.argv[1:]))"
     )
     argv = [sys.executable, "-c", code, "run", "-c", str(stand.work / "shoal.toml")]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from shoal.proxy.admin.http import HEADER_BYTES, HttpConnection, Request, Response
 from shoal.proxy.admin.listener import AdminPort
 from shoal.proxy.admin.share import LoopShare, Turn
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import Address
-from shoal.proxy.errors import OperatorError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

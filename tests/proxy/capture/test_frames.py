@@ -16,8 +16,8 @@ from shoal.protocol.capture.frames.pcapng import CapturedFrame, Sender
 from shoal.proxy.capture.frame_files import RawFiles
 from shoal.proxy.capture.frame_tap import LOST, FrameTap
 from shoal.proxy.capture.frames import FrameCapture
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import RawCaptureSettings
-from shoal.proxy.errors import OperatorError
 from tests.support import rig
 from tests.support.captures.capture_index import whole_raw_capture
 from tests.support.tiny_disk import tiny_disk

@@ -17,8 +17,8 @@ import trio
 from shoal.protocol.capture.index.blocks import Torn
 from shoal.protocol.capture.index.columns import ROW_SIZE
 from shoal.proxy.capture.index import FLUSH_BYTES, Capture
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import CaptureSettings
-from shoal.proxy.errors import OperatorError
 from tests.proxy.config.test_toml import GOOD
 from tests.support.captures.capture_index import content, files
 from tests.support.captures.capture_maker import a_row

@@ -13,8 +13,8 @@ import pytest
 from shoal.proxy.cli.exit_codes import INTERRUPTED, exit_code
 from shoal.proxy.cli.flags.arguments import parse_arguments
 from shoal.proxy.cli.flags.mirror import adopt_former_state, mirror_settings
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import Address, Mode, PortRange, RawCaptureSettings
-from shoal.proxy.errors import OperatorError
 from tests.proxy.config.test_toml import GOOD
 from tests.support.mirror_configs import CONNECTOR, WIRED
 from tests.support.processes import CLUSTERS, DEADLINE, mirror_flags, shoal

@@ -14,8 +14,8 @@ from kio.schema.errors import ErrorCode
 from shoal.protocol.multibatch.proof import Proof, Result
 from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.cli.probe import EXIT_CODES, BrokerReport, ClusterReport, probe_cluster, to_json, to_text
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import Address, ClusterSettings, Limits
-from shoal.proxy.errors import OperatorError
 from tests.support.multibatch.broker import BatchBroker, Habits
 from tests.support.multibatch.brokers import Behind
 from tests.support.rig import FakeBroker, api_key, correlation_id, response

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from shoal.proxy.cli import main
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 from tests.proxy.config.test_toml import GOOD
 from tests.support.log_lines import problems
 from tests.support.processes import DEADLINE, knock, mirror_flags, read_until, running, shoal

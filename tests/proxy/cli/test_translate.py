@@ -10,7 +10,7 @@ import pytest
 from shoal.protocol.shallow.translate.offset_map import AppendedRange, SourcePartition
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.cli.translate.command import main
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.shallow.files.offsets import OffsetsFile
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.toml import read_config
-from shoal.proxy.errors import OperatorError
 
 FILE = """
 [[cluster]]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import RawCaptureSettings
 from shoal.proxy.config.toml import read_config
-from shoal.proxy.errors import OperatorError
 
 from .test_toml import GOOD
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.secret import read_secret
 from shoal.proxy.config.security import Secret
-from shoal.proxy.errors import OperatorError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,10 +6,10 @@ import pathlib
 
 import pytest
 
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.security import Routing
 from shoal.proxy.config.settings import PortMap
 from shoal.proxy.config.toml import read_config
-from shoal.proxy.errors import OperatorError
 
 SNI = """
 routing = "sni"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.rules.doubts import doubts
 from shoal.proxy.config.shares import DIVIDED_KEYS, share_of
 from shoal.proxy.config.toml import read_config
-from shoal.proxy.errors import OperatorError
 
 if TYPE_CHECKING:
     from shoal.proxy.config.settings import Settings

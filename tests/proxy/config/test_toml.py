@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal.proxy.config.parse import parse_size
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.schema import keys_of
 from shoal.proxy.config.security import AccessSettings, ClusterTls, ListenerSasl, ListenerTls, SaslSettings
 from shoal.proxy.config.settings import (
@@ -30,7 +31,6 @@ from shoal.proxy.config.settings import (
     ShallowSettings,
 )
 from shoal.proxy.config.toml import load_config, read_config
-from shoal.proxy.errors import OperatorError
 
 FILE = Path("etc/shoal.toml")
 

@@ -14,9 +14,9 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.config.settings import MIB, Limits
 from shoal.proxy.connection.pending import Hold
 from shoal.proxy.connection.routes import Decision, Route, table
-from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.net.transport import BUFFER_SIZE
+from shoal.proxy.net.upstream import UpstreamLost
 from shoal.proxy.statistics import CloseCause
 from tests.support.rig import BrokerSide, correlation_id, echo, request, response, rig, silent, until
 

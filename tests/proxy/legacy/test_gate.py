@@ -10,9 +10,9 @@ import trio.testing
 
 from shoal.proxy.config.settings import Limits
 from shoal.proxy.connection.routes import Route, table
-from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.net.transport import BUFFER_SIZE
+from shoal.proxy.net.upstream import UpstreamLost
 from shoal.proxy.statistics import CloseCause
 from tests.support.rig import BrokerSide, correlation_id, echo, request, response, rig, until
 

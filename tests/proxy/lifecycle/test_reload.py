@@ -19,6 +19,7 @@ import trio.testing
 from shoal.proxy.cluster.ports import NoPort
 from shoal.proxy.coalesce.path import CoalescePath
 from shoal.proxy.config.parse import parse_network
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.security import AccessSettings, ClientAuth, ListenerTls
 from shoal.proxy.config.settings import (
     Address,
@@ -32,10 +33,9 @@ from shoal.proxy.config.settings import (
     Settings,
     ShallowSettings,
 )
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.events.logs import event_of
+from shoal.proxy.lifecycle.server import Server, serve
 from shoal.proxy.listener.plain import PlainPath
-from shoal.proxy.server import Server, serve
 from shoal.proxy.shallow.paths import ShallowPaths
 from shoal.proxy.shallow.unwrap.path import UnwrapPath
 from shoal.scenarios.kafka.ports import free_port_block
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.listener_api import Path as ListenerPath
+    from shoal.proxy.lifecycle.server import Paths
     from shoal.proxy.listener.listener import Listener
-    from shoal.proxy.server import Paths
 
 
 def plain_path(listener: Listener) -> ListenerPath[Connection]:

@@ -14,8 +14,8 @@ from shoal.protocol.messages.metadata import encode_metadata_request
 from shoal.protocol.records.batch import encode_batch
 from shoal.protocol.shallow.wrap.eligible import Reason
 from shoal.proxy.cluster.ports import Nodes, SavedPorts, read_state, write_state
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import Address, Limits
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.shallow.files.producers import ProducersFile
 from tests.proxy.shallow.unwrap.test_producers_file import discarded
 from tests.support.rig import Peer, free_range, rig, until

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 from shoal.scenarios.replay.report import write_figures
 from tests.support.tiny_disk import tiny_disk
 

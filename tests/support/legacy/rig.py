@@ -38,7 +38,7 @@ from shoal.proxy.connection.timeouts import CHECK_SECONDS
 from shoal.proxy.legacy.budget import GRACE
 from shoal.proxy.legacy.path import LegacyPath
 from shoal.proxy.legacy.session import QUIET_SECONDS
-from shoal.proxy.server import Server
+from shoal.proxy.lifecycle.server import Server
 from tests.support.rig import (
     BrokerSide,
     FakeBroker,

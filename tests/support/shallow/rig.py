@@ -17,7 +17,7 @@ from kio.index import load_request_schema, load_response_schema
 
 from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.config.settings import ClusterSettings, Limits, ListenerSettings, Mode, Settings, ShallowSettings
-from shoal.proxy.server import Server
+from shoal.proxy.lifecycle.server import Server
 from shoal.proxy.shallow.paths import ShallowPaths
 from shoal.proxy.shallow.unwrap.path import UnwrapPath
 from shoal.proxy.shallow.wrap.path import WrapPath

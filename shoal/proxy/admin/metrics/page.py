@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shoal.proxy.admin.http import Request
     from shoal.proxy.admin.lag import LoopLag
     from shoal.proxy.admin.share import LoopShare
-    from shoal.proxy.server import Server
+    from shoal.proxy.lifecycle.server import Server
 
 __all__ = ["MetricsPage"]
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.command_line import a_path, did_you_mean, listed
 from shoal.proxy.cli.flags.security import add_cluster_security, cluster_security, to_flag
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.rules.sasl import check_cluster_sasl
 from shoal.proxy.config.rules.security import check_tls
 from shoal.proxy.config.settings import Address, ClusterSettings, Limits, Settings
 from shoal.proxy.config.toml import load_config
-from shoal.proxy.errors import OperatorError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
     from pathlib import Path
 
-    from shoal.proxy.errors import Problem
+    from shoal.proxy.config.problems import Problem
 
 __all__ = ["UsedCluster", "add_cluster_flags", "as_cluster_flag", "used_cluster"]
 

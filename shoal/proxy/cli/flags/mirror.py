@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from shoal.proxy.cli.flags.security import cluster_security, listener_tls, to_flag
 from shoal.proxy.cli.flags.setting import written
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.rules.consistency import check_settings
 from shoal.proxy.config.settings import (
     Address,
@@ -26,13 +27,12 @@ from shoal.proxy.config.settings import (
     Settings,
     ShallowSettings,
 )
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.events.logs import event
 
 if TYPE_CHECKING:
     import argparse
 
-    from shoal.proxy.errors import Problem
+    from shoal.proxy.config.problems import Problem
 
 __all__ = [
     "adopt_former_state",

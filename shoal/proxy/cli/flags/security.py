@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.proxy.cli.flags.setting import SettingFlag, add_setting, written
+from shoal.proxy.config.problems import OperatorError, Problem
 from shoal.proxy.config.security import ClientAuth, ClusterTls, ListenerTls, Mechanism, SaslSettings, Secret
-from shoal.proxy.errors import OperatorError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

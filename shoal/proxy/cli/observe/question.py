@@ -12,9 +12,9 @@ import msgspec
 
 from shoal.command_line import JSON_FLAG, Parser, typed
 from shoal.proxy.config.parse import parse_address
+from shoal.proxy.config.problems import OperatorError, Problem
 from shoal.proxy.config.settings import WILDCARDS, Address
 from shoal.proxy.config.toml import load_config
-from shoal.proxy.errors import OperatorError, Problem
 
 if TYPE_CHECKING:
     import argparse

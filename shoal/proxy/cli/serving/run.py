@@ -32,10 +32,10 @@ from shoal.proxy.events.logs import event, fields, set_up_logs
 from shoal.proxy.legacy.path import LegacyPath
 from shoal.proxy.lifecycle.control import serve_control
 from shoal.proxy.lifecycle.reloads import watch_file
+from shoal.proxy.lifecycle.server import serve
 from shoal.proxy.lifecycle.supervisor import READY, keep_alive, notify
 from shoal.proxy.lifecycle.tenure import tenure
 from shoal.proxy.listener.plain import PlainPath
-from shoal.proxy.server import serve
 from shoal.proxy.shallow.paths import ShallowPaths
 from shoal.proxy.statistics import ServerStatistics
 
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.listener_api import Path
     from shoal.proxy.lifecycle.reloads import Reloads
+    from shoal.proxy.lifecycle.server import Paths, Server
     from shoal.proxy.lifecycle.tenure import Tenure
     from shoal.proxy.listener.listener import Listener
-    from shoal.proxy.server import Paths, Server
 
 __all__ = ["PathsOfModes", "Source", "run", "tick", "tune_garbage_collection", "watch_stalls"]
 

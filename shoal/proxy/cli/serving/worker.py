@@ -24,11 +24,11 @@ from shoal.proxy.admin.pages import pages_of
 from shoal.proxy.admin.share import LoopShare
 from shoal.proxy.cli.exit_codes import OK, WRONG_INPUT, operator_problems
 from shoal.proxy.cli.serving.run import PathsOfModes, tick, tune_garbage_collection, watch_stalls
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.events.logs import event, set_up_logs
+from shoal.proxy.lifecycle.server import Server
 from shoal.proxy.lifecycle.state import ServerState
 from shoal.proxy.net.turns import TurnTable
-from shoal.proxy.server import Server
 from shoal.proxy.workers.asking import SharedSockets
 from shoal.proxy.workers.links import Link, Message, Word
 

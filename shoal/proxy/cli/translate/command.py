@@ -19,9 +19,9 @@ from shoal.proxy.cli.translate.read import Cannot, ClusterReader
 from shoal.proxy.cli.translate.state import load_pairs
 from shoal.proxy.cli.translate.translator import Translator
 from shoal.proxy.config.parse import parse_addresses
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import ClusterSettings, Limits, Mode
 from shoal.proxy.config.toml import load_config
-from shoal.proxy.errors import OperatorError
 
 if TYPE_CHECKING:
     import argparse

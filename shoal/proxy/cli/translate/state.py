@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from shoal.protocol.shallow.translate.question import Known
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.cluster.state_files import NotOurs
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.shallow.files.offsets import read_offsets
 
 if TYPE_CHECKING:

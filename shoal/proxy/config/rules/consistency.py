@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from shoal.command_line import did_you_mean, listed
 from shoal.protocol.wire.errors import LocalProtocolError
 from shoal.proxy.config.identity import envelope_headers
+from shoal.proxy.config.problems import Problem
 from shoal.proxy.config.rules.access import access_problems
 from shoal.proxy.config.rules.login import login_problems
 from shoal.proxy.config.rules.sasl import check_cluster_sasl
@@ -26,7 +27,6 @@ from shoal.proxy.config.settings import (
     PortRange,
 )
 from shoal.proxy.config.shares import MOST_WORKERS, share_of, undivided
-from shoal.proxy.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

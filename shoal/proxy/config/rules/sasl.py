@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from shoal.protocol.sasl.oauth import bad_extension
+from shoal.proxy.config.problems import Problem
 from shoal.proxy.config.rules.security import secret_problem
 from shoal.proxy.config.security import Mechanism, SaslSettings
-from shoal.proxy.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

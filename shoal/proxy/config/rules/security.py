@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from shoal.proxy.config.problems import Problem
 from shoal.proxy.config.security import ClientAuth, ClusterTls, ListenerTls, Routing, Secret
 from shoal.proxy.config.settings import PortMap
-from shoal.proxy.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

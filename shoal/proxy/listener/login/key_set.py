@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.reread import Outcome
 from shoal.proxy.config.secret import read_file, shown_url
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.events.logs import event
 from shoal.proxy.listener.login.watched_file import WatchedFile
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from shoal.protocol.sasl.users import BadUsers, Users, read_users
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.secret import read_private_file
-from shoal.proxy.errors import OperatorError
 
 if TYPE_CHECKING:
     from pathlib import Path

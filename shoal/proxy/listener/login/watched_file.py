@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import trio
 
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.reread import Outcome, identity_of
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.events.logs import event
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import trio
 
 from shoal.protocol.sasl.login import Granted, LoginRefused, Refusal, log_in, log_in_again
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.reread import Outcome, Reread
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.events.logs import event
 from shoal.proxy.net.auth.backoff import Backoff
 from shoal.proxy.net.auth.identity import NoCredentials, in_thread

@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from shoal.proxy.config.identity import install_extra
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.secret import read_private_file, read_secret
 from shoal.proxy.config.security import Mechanism
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.net.auth import kerberos, msk
 from shoal.proxy.net.auth.bearer import BearerIdentity
 from shoal.proxy.net.auth.broker_login import BrokerLogin

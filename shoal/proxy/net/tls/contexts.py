@@ -11,10 +11,10 @@ import ssl
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from shoal.proxy.config.problems import OperatorError, Problem
 from shoal.proxy.config.reread import identity_of
 from shoal.proxy.config.secret import read_file, read_private_file, read_secret
 from shoal.proxy.config.security import ClientAuth, ClusterTls, ListenerTls
-from shoal.proxy.errors import OperatorError, Problem
 from shoal.proxy.net.tls.certificates import covers, is_early, time_problem
 from shoal.proxy.net.tls.shown import keep_shown_certificates
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.reread import Outcome, Reread
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.events.logs import event
 from shoal.proxy.net.tls.certificates import date
 from shoal.proxy.net.tls.contexts import read_all

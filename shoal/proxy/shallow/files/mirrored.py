@@ -20,7 +20,7 @@ from shoal.protocol.shallow.monitor.mirrors import KeptPosition
 from shoal.protocol.shallow.monitor.partition import Position
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.cluster.state_files import NotOurs, set_aside
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.events.logs import event
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.protocol.shallow.translate.offset_map import OffsetMap, SourcePartition
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.cluster.state_files import NotOurs, set_aside
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.events.logs import event
 from shoal.proxy.shallow.files.mirrored import write_lines
 

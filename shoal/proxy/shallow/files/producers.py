@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from shoal.protocol.shallow.unwrap.mirror_producers import DEFAULT_SLOTS
 from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
 from shoal.proxy.cluster.state_files import NotOurs, set_aside
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.events.logs import event
 
 if TYPE_CHECKING:

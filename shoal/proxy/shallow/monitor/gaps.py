@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from shoal.protocol.shallow.monitor.gap import GapKind
 from shoal.proxy.cluster.state_files import NotOurs, set_aside
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import OnGap
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.events.logs import event
 from shoal.proxy.shallow.files.gaps import ALL, MOST_GAPS, SeenGap, read_gaps, take_acknowledged, write_gaps
 

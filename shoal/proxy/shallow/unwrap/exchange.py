@@ -24,7 +24,7 @@ from shoal.protocol.shallow.unwrap.outgoing import halves
 from shoal.protocol.shallow.unwrap.replay import MAX_REPLAYED_IN_FLIGHT
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.connection.pending import OwnRequests
-from shoal.proxy.errors import UpstreamFault, UpstreamLost
+from shoal.proxy.net.upstream import UpstreamFault, UpstreamLost
 from shoal.proxy.shallow.annotations import unwrapped
 
 if TYPE_CHECKING:

@@ -36,9 +36,9 @@ from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.connection.routes import Decision, Route, RouteTable, table
 from shoal.proxy.connection.topic_names import Naming
-from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.events.logs import event
 from shoal.proxy.listener.plain import ADDRESSES, PLAIN_ROUTES
+from shoal.proxy.net.upstream import UpstreamLost
 from shoal.proxy.shallow.annotations import NOT_UNWRAPPED
 from shoal.proxy.shallow.counters import ShallowTally
 from shoal.proxy.shallow.files.deliveries import load_deliveries, save_deliveries

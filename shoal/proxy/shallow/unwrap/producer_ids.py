@@ -22,9 +22,9 @@ from shoal.protocol.shallow.unwrap.sequence import Sequences
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.proxy.connection.pending import Edit, blaming_the_broker
 from shoal.proxy.connection.routes import Route
-from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.events.logs import event
 from shoal.proxy.listener.plain import PLAIN_ROUTES
+from shoal.proxy.net.upstream import UpstreamLost
 from shoal.proxy.shallow.files.doubt import Doubt
 
 if TYPE_CHECKING:

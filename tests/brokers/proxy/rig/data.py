@@ -109,6 +109,20 @@ def produce(
 
 def read(bootstrap: str, topic: str, *, partitions: int = 1, **settings: object) -> Contents:
     """All records of the partitions, without control batches and, under read_committed, without aborted records."""
+    return _read(bootstrap, topic, partitions, settings)
+
+
+def read_with_coordinator(bootstrap: str, topic: str, *, partitions: int = 1, **settings: object) -> Contents:
+    """As `read`, with an answer of the group's coordinator.
+
+    librdkafka connects to the coordinator in any case, and may otherwise end in the middle of that TLS handshake.
+    """
+    return _read(bootstrap, topic, partitions, settings, asks_coordinator=True)
+
+
+def _read(
+    bootstrap: str, topic: str, partitions: int, settings: Mapping[str, object], *, asks_coordinator: bool = False
+) -> Contents:
     consumer = Consumer(
         {
             **client_config(bootstrap),
@@ -134,6 +148,8 @@ def read(bootstrap: str, topic: str, *, partitions: int = 1, **settings: object)
                     unfinished.discard(_partition(message))
                 else:
                     assert error.retriable(), error
+        if asks_coordinator:
+            consumer.committed([TopicPartition(topic, number) for number in found], IN_TIME)
     finally:
         consumer.close()
     return found

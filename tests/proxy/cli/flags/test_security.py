@@ -12,8 +12,8 @@ import pytest
 from shoal.proxy.cli.flags.arguments import parse_arguments
 from shoal.proxy.cli.flags.mirror import in_flags, mirror_settings
 from shoal.proxy.cli.flags.security import to_flag
+from shoal.proxy.config.problems import OperatorError, Problem
 from shoal.proxy.config.security import ClientAuth, ClusterTls, ListenerTls, Mechanism, SaslSettings, Secret
-from shoal.proxy.errors import OperatorError, Problem
 from tests.support.processes import CLUSTERS, shoal
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.sasl.server import Verified
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.security import ListenerSasl
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.listener.login.bearer import SKEW_SECONDS, BearerTokens
 from shoal.proxy.listener.login.key_set import OLD_SECONDS, RETRY_SECONDS, KeySet
 from tests.support.rig import until

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.listener.login.users_file import read_users_file
 from shoal.proxy.listener.login.watched_file import WatchedFile
 from tests.support.secrets import users_file

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.security import ClientAuth, ClusterTls, ListenerTls, Secret
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.net.tls.contexts import TlsContext
 from tests.support.certificates import DAY, Pair, ca_file, encrypted, pair, write_key
 

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.security import ClusterTls, ListenerTls
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.net.tls.contexts import TlsContext
 from shoal.proxy.net.tls.pem import common_name, read_certificate
 from tests.support.certificates import Strange, strange

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.protocol.shallow.translate.offset_map import AppendedRange, SourcePartition
 from shoal.protocol.wire.types import TopicPartition
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.shallow.files.offsets import OffsetsFile, OffsetsState, read_offsets
 from tests.support.shallow.batches import BATCHES, outer, records
 from tests.support.shallow.brokers import TargetBroker

@@ -15,7 +15,7 @@ import trio
 from shoal.protocol.records.batch import encode_batch
 from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
 from shoal.proxy.cluster.state_files import set_aside
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.shallow.files.producers import ProducersFile
 from shoal.scenarios.kafka.ports import free_port_block
 from tests.support.rig import FakeBroker, until

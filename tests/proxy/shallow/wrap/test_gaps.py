@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from shoal.proxy.cli.gaps import main
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import OnGap
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.shallow.files.gaps import read_gaps
 from tests.support.shallow.brokers import ORDERS, Place, SourceBroker
 from tests.support.shallow.rig import ShallowRig, shallow_rig

@@ -17,10 +17,10 @@ import trio.testing
 
 from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.cluster.ports import write_state
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import Address, ClusterSettings, Limits, ListenerSettings, PortMap, PortRange, Settings
-from shoal.proxy.errors import OperatorError
+from shoal.proxy.lifecycle.server import Server, serve
 from shoal.proxy.net.trio_internals import TrioInternals, explain
-from shoal.proxy.server import Server, serve
 from shoal.proxy.statistics import CloseCause
 from tests.proxy.listener.test_plain import metadata
 from tests.support.kio_messages import response_frame

@@ -1,6 +1,6 @@
 """The composition root: clusters, listeners, timeouts, signals.
 
-    serve ──┬── signals: SIGTERM and SIGINT drain, a second one ends at once; SIGHUP reloads (`lifecycle.reload`)
+    serve ──┬── signals: SIGTERM and SIGINT drain, a second one ends at once; SIGHUP reloads (`reload`)
             ├── the watch for TLS files that change or expire
             ├── timeouts of all connections
             ├── one metadata request per listener (so that brokers' ports are bound before a client asks)
@@ -9,7 +9,7 @@
 
 Drain: ports are closed, no further requests are read, and a connection ends when its requests are answered, or after
 `drain_seconds`. With drain = "until-clients-gone" Shoal serves before, until its clients have gone. The states of the
-server are those of `lifecycle/state.py`.
+server are those of `state`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from shoal.proxy.capture.index import Capture
 from shoal.proxy.cluster.cluster import Cluster
 from shoal.proxy.cluster.state_files import require_state_dir
 from shoal.proxy.config.changes import diff
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.reread import summary
 from shoal.proxy.config.settings import Drain, Mode
 from shoal.proxy.connection.clients import Clients
 from shoal.proxy.connection.timeouts import CHECK_SECONDS, watch
-from shoal.proxy.errors import OperatorError
 from shoal.proxy.events.logs import event
 from shoal.proxy.lifecycle.giving import Giving
 from shoal.proxy.lifecycle.reload import Prepared, Reload, Serving, as_fields, as_text, checked_in_force

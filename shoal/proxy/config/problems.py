@@ -1,10 +1,10 @@
-"""Errors of the proxy: what the operator can fix (one line each, without a traceback), and what a broker did."""
+"""Problems that the operator can fix: one line each, without a traceback."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["OperatorError", "Problem", "UpstreamFault", "UpstreamLost"]
+__all__ = ["OperatorError", "Problem"]
 
 
 class Problem(NamedTuple):
@@ -27,11 +27,3 @@ class OperatorError(Exception):
     @classmethod
     def of(cls, where: str, what: str) -> OperatorError:
         return cls((Problem(where, what),))
-
-
-class UpstreamLost(Exception):
-    """The broker's connection ended before its answer arrived: it is unknown whether the request was processed."""
-
-
-class UpstreamFault(Exception):
-    """The broker's answer to one of Shoal's own requests is wrong."""
