@@ -42,8 +42,12 @@ class Progress:
         return self._live
 
     def say(self, text: str = "") -> None:
+        self._line(text)
+        self._began = None
+
+    def _line(self, text: str) -> None:
         self._write(f"{self._erase()}{text}\n")
-        self._shown, self._began = False, None
+        self._shown = False
         self._next = self._clock() + (0.0 if self._live else PLAIN_INTERVAL)
 
     def update(self, text: str, done: float = 0, total: float = 0) -> None:
@@ -60,7 +64,7 @@ class Progress:
             self._shown = True
             self._next = self._clock() + LIVE_INTERVAL
         else:
-            self.say(text)
+            self._line(text)
 
     def _part(self, part: float) -> str:
         bar = f"{'━' * round(part * _BAR):─<{_BAR}} " if self._live else ""

@@ -73,6 +73,17 @@ def test_elsewhere_a_percentage_is_enough() -> None:
     assert out.getvalue() == "file   50%  0:10 left\n"
 
 
+def test_the_time_that_is_left_counts_from_the_first_update_of_a_step() -> None:
+    out, now = io.StringIO(), [0.0]
+    progress = Progress(out, clock_of(now))
+    for now[0] in (0.0, 10.0, 20.0):
+        progress.update("file", now[0], 40)
+    progress.say("done")
+    for now[0] in (20.0, 30.0):
+        progress.update("next", now[0] - 20.0, 20)
+    assert out.getvalue() == "file   25%  0:30 left\nfile   50%  0:20 left\ndone\nnext   50%  0:10 left\n"
+
+
 async def test_the_time_of_a_block_is_shown_on_a_terminal(autojump_clock: object) -> None:
     out = Terminal()
     progress = Progress(out, trio.current_time, columns=lambda: 80)
