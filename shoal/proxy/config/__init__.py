@@ -4,6 +4,6 @@
     flags      -> cli/   --+
 
 `quantities` prints numbers. `identity` has this Shoal's version and host name. `secret` reads passwords and private
-files when they are needed, and `reread` shows whether a file has changed. All problems are reported together, each with
-its path in the file or its flag.
+files when they are needed, and `reread` shows whether a file has changed. All `problems` are reported together,
+each with its path in the file or its flag.
 """
