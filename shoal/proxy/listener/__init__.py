@@ -7,5 +7,6 @@
     listener        gives each client a `Connection`, and counts it until it has ended
     plain           routes that only replace brokers' addresses; every feature adds its own routes to these
 
-`lifecycle.server` starts the listeners. The features (`shallow`, `coalesce`, `legacy`) plug their `Path` into a listener.
+`lifecycle.server` starts the listeners. The features (`shallow`, `coalesce`, `legacy`) plug their `Path` into a
+listener.
 """
