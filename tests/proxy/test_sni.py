@@ -30,6 +30,7 @@ from tests.support.rig import (
     request,
     response,
     rig,
+    until,
 )
 from tests.support.tls import client_context, secured, server_context
 
@@ -108,6 +109,18 @@ async def test_a_broker_that_is_not_known_is_asked_for() -> None:
         assert await ask(await client_of(r, "broker-7.shoal.test")) == b"seventh"
         assert await ask(await client_of(r, "broker-99.shoal.test")) == b"bootstrap"
         assert set(r.listener.ports.bound) == {None, 7}
+
+
+async def test_a_broker_that_is_learned_while_it_drains() -> None:
+    async with cluster() as (r, _):
+        client = await client_of(r, "shoal.test")
+        await client.send(request(ApiKey.METADATA, 12, 5)[:6])
+        await until(lambda: bool(r.listener.connections) and r.connection.connected and r.connection.requests.mid_frame)
+        r.server.drain()
+        await client.send(request(ApiKey.METADATA, 12, 5)[6:])
+        (broker,) = decode_response(await client.frame(), metadata_v12.MetadataResponse).brokers
+        assert (broker.node_id, broker.host, broker.port) == (7, "broker-7.shoal.test", r.listener.port)
+        assert await client.at_end()
 
 
 async def test_an_unknown_name_is_refused_and_logged(caplog: pytest.LogCaptureFixture) -> None:

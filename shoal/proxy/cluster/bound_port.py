@@ -64,6 +64,7 @@ class BoundPort:
         self,
         node_id: int | None,
         sock: socket.socket,
+        port: int,
         cluster: Cluster,
         *,
         ask_for_brokers: Callable[[], Awaitable[None]],
@@ -82,7 +83,7 @@ class BoundPort:
         self._others: list[int] = []  # their clients then
         self._accepting = trio.CancelScope()
         self._watch = Watch(sock.fileno()) if accepts else None
-        self.port: int = sock.getsockname()[1]
+        self.port = port
 
     def __str__(self) -> str:
         which = "a bootstrap broker" if self.node_id is None else f"broker {self.node_id}"

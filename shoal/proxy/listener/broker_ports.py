@@ -86,6 +86,7 @@ class BrokerPorts:
         self._accepting: trio.Nursery | None = None
         self.prepared: _Ports | None = None
         self._was_open = False
+        self._is_closed = False
         self._is_held = False  # another Shoal takes over
         self._is_unsaved = False
         self._sockets = sockets or ListeningSockets()
@@ -201,19 +202,19 @@ class BrokerPorts:
     async def accept(self) -> None:
         """Accept clients on all ports, also on those of new brokers. Runs until cancelled."""
         self._was_open = True
-        try:
-            async with trio.open_nursery() as self._accepting:
-                for bound_port in self.bound.values():
-                    self._accepting.start_soon(bound_port.accept, self._welcome)
+        async with trio.open_nursery() as accepting:
+            for bound_port in self.bound.values():
+                accepting.start_soon(bound_port.accept, self._welcome)
+            self._accepting = accepting
+            try:
                 await trio.sleep_forever()
-        finally:
-            self._accepting = None
+            finally:
+                self._accepting = None  # at once: a nursery that has ended takes no more tasks
 
     def close(self) -> None:
+        self._is_closed = True
         for bound_port in self.bound.values():
-            bound_port.close()
-            if self._was_open:
-                self._sockets.gave_up(bound_port.port, self._settings.mode)
+            self._close(bound_port)
         with suppress(ValueError):
             self._cluster.when_identified.remove(self._identified)
 
@@ -238,25 +239,33 @@ class BrokerPorts:
 
     def _open(self, ports: _Ports, node_id: int | None, port: int) -> BoundPort:
         sock = self._sockets.open(ports.family, (ports.host, port), ports.settings.mode)
-        bound_port = ports.bound[node_id] = self._port_of(node_id, sock)
+        bound_port = ports.bound[node_id] = self._port_of(node_id, sock, sock.getsockname()[1])
         if self._accepting is not None and ports is self._ports:
             self._accepting.start_soon(bound_port.accept, self._welcome)
+        if self._is_closed:  # an answer that came while it drains: refused there, as at all its ports
+            self._close(bound_port)
         return bound_port
 
-    def _port_of(self, node_id: int | None, sock: socket.socket, *, accepts: bool = True) -> BoundPort:
+    def _close(self, bound_port: BoundPort) -> None:
+        bound_port.close()
+        if self._was_open:
+            self._sockets.gave_up(bound_port.port, self._settings.mode)
+
+    def _port_of(self, node_id: int | None, sock: socket.socket, port: int, *, accepts: bool = True) -> BoundPort:
         return BoundPort(
             node_id,
             sock,
+            port,
             self._cluster,
             ask_for_brokers=self.ask_for_brokers,
             complain=self._complain,
             accepts=accepts,
-            turns=self._sockets.turns(sock.getsockname()[1]),
+            turns=self._sockets.turns(port),
         )
 
     def _named_port(self, node_id: int) -> BoundPort:
         """With routing by SNI: a broker behind the bootstrap port."""
-        return self._port_of(node_id, self.bound[None].sock, accepts=False)
+        return self._port_of(node_id, self.bound[None].sock, self.port, accepts=False)
 
     def advertise(self, address: Address, node_id: int, local_host: str) -> tuple[str, int]:
         """The address at which a client reaches the broker; its port is bound when this returns. Raises NoPort."""

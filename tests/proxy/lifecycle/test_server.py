@@ -243,6 +243,21 @@ async def test_drain_answers_what_was_asked_and_nothing_more() -> None:
         assert len(r.broker.received) == 3
 
 
+async def test_a_broker_that_is_learned_while_it_drains_gets_a_port_that_refuses_clients() -> None:
+    """In each step of the drain: its ports' tasks end meanwhile."""
+    nodes = free_range(20)
+    async with rig(silent, nodes=nodes) as r:
+        client = await r.client()
+        await client.send(request(300, 0, 1))
+        await until(lambda: len(r.broker.received) == 1)
+        r.server.drain()
+        for node_id in range(20):
+            await trio.lowlevel.checkpoint()
+            _, port = r.listener.ports.advertise(Address("b", 9092), node_id, "127.0.0.1")
+            with pytest.raises(OSError, match="connect"):
+                await r.client(port)
+
+
 async def test_drain_waits_for_a_request_that_has_begun() -> None:
     async with rig() as r:
         client = await r.client()

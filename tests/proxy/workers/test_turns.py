@@ -90,7 +90,8 @@ def test_another_worker_that_accepts_or_loses_a_client_is_seen(table: TurnTable)
 @pytest.fixture
 async def port(table: TurnTable) -> Any:
     sock = ListeningSockets().open(socket.AF_INET, ("127.0.0.1", 0), Mode.PLAIN)
-    made = BoundPort(None, sock, None, ask_for_brokers=None, complain=None, turns=table.of(PORT, 1))  # type: ignore[arg-type]
+    turns = table.of(PORT, 1)
+    made = BoundPort(None, sock, sock.getsockname()[1], None, ask_for_brokers=None, complain=None, turns=turns)  # type: ignore[arg-type]
     yield made
     made.close()
 
