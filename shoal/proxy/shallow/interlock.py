@@ -205,7 +205,7 @@ class Interlock:
         """Plain records for the target; decoded only while they may be evidence."""
         if self.rules.listens(topic, partition):
             marks = produced_fingerprints(record_set, 0, len(record_set), salt=self.rules.salt, partition=partition)
-            self.rules.saw_produced(topic, marks, self._producers[connection], self.tick())
+            self.rules.saw_produced(topic, partition, marks, self._producers[connection], self.tick())
             self._log_events()
             self._changed()
 

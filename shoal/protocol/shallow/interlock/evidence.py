@@ -8,10 +8,10 @@ never come back, nothing is ever wrapped.
 Records that came back may still be late copies by another client. So the flow then gets one more record, with a token
 that is in no topic (tokens.py). The topic is proven when that record comes back.
 
-If two mirrors read the same source, what comes back proves something only if just one of them got it. So one flow at a
-time has the proving turn; other unproven flows wait with those partitions until the turn ends. The flow that has the
-turn waits for no other flow, so there is no deadlock. A turn for which another flow waits ends after seconds, and a
-flow that failed backs off.
+If two mirrors read the same source, what comes back proves something only if just one of them got it. So a flow proves
+in a turn of its own, with partitions that it claims; other unproven flows wait with those partitions until the turn
+ends, and prove meanwhile with others. A turn for which another flow may wait ends after seconds, and a flow that failed
+backs off.
 
 The first partition with envelopes is a trial: the flow gets nothing more until one of them arrives, or for
 `trial_seconds`; after that the rest is raw. (Raw records sent meanwhile would delay the trial's envelopes.) Later, the
@@ -263,8 +263,8 @@ class Evidence:
     def listens(self, topic: str, partition: int) -> bool:
         return self._proving.listens(topic, partition)
 
-    def saw_produced(self, topic: str, marks: Iterable[Fingerprint], producer: int, now: float) -> None:
-        self._proving.saw_produced(topic, marks, producer, now)
+    def saw_produced(self, topic: str, partition: int, marks: Iterable[Fingerprint], producer: int, now: float) -> None:
+        self._proving.saw_produced(topic, partition, marks, producer, now)
 
     def returned(self, token: bytes, mark: Fingerprint, way: WayBack, now: float) -> None:
         self._tokens.returned(token, mark, way, now)

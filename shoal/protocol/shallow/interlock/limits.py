@@ -7,6 +7,7 @@ __all__ = ["EvidenceSettings", "EvidenceStatistics", "back_off"]
 
 MAX_FLOWS = 4096  # a mirror has one per task
 MAX_PARTITIONS = 200_000  # flows x partitions; about 300 bytes each
+MAX_TURNS = 64  # flows that are proven at once: 512 samples each at most, 200 bytes each
 MAX_CLAIMS = 64  # topics proven in one turn
 MAX_DISCREDITED = 4096  # samples sent without effect: no evidence for another flow
 MAX_TOKENS = 4096  # records sent with a token that have not come back
@@ -46,6 +47,7 @@ class EvidenceSettings:
     max_flows: int = MAX_FLOWS
     max_partitions: int = MAX_PARTITIONS
     max_tokens: int = MAX_TOKENS
+    max_turns: int = MAX_TURNS
     max_claims: int = MAX_CLAIMS
 
 

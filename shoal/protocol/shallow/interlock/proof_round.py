@@ -1,8 +1,8 @@
 """A proving turn: one flow gets sample records that no other flow has, and Shoal watches for them at the target.
 
 For each topic the turn claims ONE partition, from an offset (`floor`) below which other flows may have got records.
-During the turn, no other unproven flow gets records of that partition from there on, so a sample can come back only
-through this flow's own producer. A sample counts if
+During the turn, no other unproven flow gets records of that partition from there on (also none that has a turn, with
+other partitions), so a sample can come back only through this flow's own producer. A sample counts if
 
 - it is seen after it was sent: if it is seen before, another client produces these records, which proves nothing;
 - no earlier sample of its partition is missing: mirrors keep the order, so the missing one was changed or dropped.
@@ -103,6 +103,13 @@ class ProofRound:
         """True if sending this to another flow would spoil a claim."""
         claim = self._claims.get(read.topic)
         return claim is not None and claim.partition == read.partition and read.next_offset > claim.floor
+
+    def claims(self, topic_partition: TopicPartition) -> bool:
+        claim = self._claims.get(topic_partition.topic)
+        return claim is not None and claim.partition == topic_partition.partition
+
+    def samples(self, mark: Fingerprint) -> bool:
+        return mark in self._pending
 
     def offer(self, read: Fetched, samples: Iterable[Sample], *, ready: float) -> float | None:
         """Samples among the records that the flow is about to get -> until when to wait for a foreign copy first."""

@@ -1,9 +1,11 @@
-"""Which flow has the proving turn, and how it ends: proof, failure, or nothing (proof_round.py has the rules of one
+"""Which flows have a proving turn, and how one ends: proof, failure, or nothing (proof_round.py has the rules of one
 turn).
 
-One flow at a time has the turn. It waits for no other flow; others wait until the turn ends, at the latest at its
-deadline. Samples that had no effect are remembered (discredited): if such a record comes back late, it is no evidence
-for another flow.
+Several flows may have a turn at a time, each with partitions of its own, as the tasks of a mirror have. Where two read
+the same partition, the older turn waits for no other flow: the younger one gives way, and its flow waits until the
+older turn ends, at the latest at its deadline. So there is no deadlock. A record that is a sample of one turn is no
+sample of another. Samples that had no effect are remembered (discredited): if such a record comes back late, it is no
+evidence for another flow.
 
 Records sent before a topic's proof are raw, and a small topic would be read completely by then. So it waits:
 
@@ -15,7 +17,7 @@ Records sent before a topic's proof are raw, and a small topic would be read com
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from shoal.protocol.shallow.fingerprint import Fingerprint, Sample
@@ -45,7 +47,7 @@ class Proving:
         self._settings = settings
         self._opens_at = opens_at
         self._closed_until = opens_at
-        self._turn: ProofRound | None = None
+        self._turns: dict[Flow, ProofRound] = {}
         self._discredited: OrderedDict[Fingerprint, int] = OrderedDict()
 
     def open_at(self, at: float) -> None:
@@ -56,37 +58,45 @@ class Proving:
     def close(self, now: float, until: float) -> None:
         """Nothing new is proven until then."""
         self._closed_until = until
-        self._end_turn(now)
+        for turn in self._all_turns():
+            self._end_turn(turn, now)
 
     def tick(self, now: float) -> None:
-        if self._turn and now >= self._turn.last_deadline:
-            self._end_turn(now)
+        for turn in self._all_turns():
+            if now >= turn.last_deadline:
+                self._end_turn(turn, now)
 
     def withdraw(self, flow: Flow, now: float) -> None:
-        """End the flow's turn, if it has it."""
-        if self._turn and self._turn.flow is flow:
-            self._end_turn(now)
+        """End the flow's turn, if it has one."""
+        if flow in self._turns:
+            self._end_turn(self._turns[flow], now)
 
     # fetch side
 
     def sample_from(self, flow: Flow, read: Fetched, now: float) -> int | None:
-        if not self._may_prove(flow, read, now):
-            return None
         turn = self._turn_for(flow, now)
-        if self._turn is None or (turn and turn.is_open(read.topic)):
+        if not self._may_prove(flow, read, now) or self._is_claimed_by_another(flow, read):
+            return None
+        if turn is None:
+            return self._positions.others(flow, read.topic_partition) if self._has_room() else None
+        if turn.is_open(read.topic):
             return self._positions.others(flow, read.topic_partition)
-        return turn.wants(read) if turn and not self._waits(turn, flow, read, now) else None
+        return None if self._waits(turn, flow, read, now) else turn.wants(read)
 
     def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
         self._start_waiting(flow, read, now)
-        turn = self._turn_for(flow, now) or self._begin_turn(flow, read, samples, now)
+        turn = self._turn_for(flow, now)
+        if (until := self._covered_until(flow, read, now)) is not None:
+            return until
+        turn = turn or self._begin_turn(flow, read, samples, now)
         if turn is None:
             return self._until_turn(flow, read, now)
         floor = self._positions.others(flow, read.topic_partition)
         useful = samples or read.topic not in turn.topics
-        if useful and turn.is_open(read.topic) and self._may_prove(flow, read, now):
+        may_claim = self._may_prove(flow, read, now) and not self._is_claimed_by_another(flow, read)
+        if useful and turn.is_open(read.topic) and may_claim:
             turn.claim(read, floor)
-        clean = [sample for sample in samples if self._discredited.get(sample.fingerprint, flow.token) == flow.token]
+        clean = [sample for sample in samples if self._is_clean(flow, sample.fingerprint)]
         ready = turn.offer(read, clean, ready=now + self._settings.probe_seconds)
         if ready is not None and now < ready:
             return ready
@@ -109,38 +119,46 @@ class Proving:
             return None
         if turn:
             return turn.deadline if turn.awaits() else None
-        return self._turn.deadline if self._turn and not flow.failures else None
+        return self._next_room() if not flow.failures else None
 
     def given(self, flow: Flow, read: Fetched, raw_next: int, now: float) -> None:
         """The flow gets `read`, raw below `raw_next`."""
-        turn = self._turn
-        if turn is None or turn.flow is not flow:
-            return self.spoil(flow, read.topic_partition, raw_next)
+        self.spoil(flow, read.topic_partition, raw_next)
+        turn = self._turns.get(flow)
+        if turn is None:
+            return
         turn.give(read, raw_next, now)
         state = flow.topic(read.topic)
         if state.given_at is None and not state.matched and turn.gave(read.topic):
             state.given_at = now
-        return None
 
     def spoil(self, flow: Flow, topic_partition: TopicPartition, raw_next: int) -> None:
         """The flow got records of this partition below `raw_next`, here or elsewhere."""
-        if self._turn and self._turn.flow is not flow:
-            self._turn.spoil(topic_partition, raw_next)
+        for turn in self._other_turns(flow):
+            turn.spoil(topic_partition, raw_next)
 
     # produce side
 
     def listens(self, topic: str, partition: int) -> bool:
-        return self._turn is not None and self._turn.listens(topic, partition)
+        return any(turn.listens(topic, partition) for turn in self._turns.values())
 
-    def saw_produced(self, topic: str, marks: Iterable[Fingerprint], producer: int, now: float) -> None:
-        turn = self._turn
-        if turn is None:
-            return
-        turn.progress(now)
+    def saw_produced(self, topic: str, partition: int, marks: Iterable[Fingerprint], producer: int, now: float) -> None:
+        marks = tuple(marks)
+        seen = [(turn, turn.see(topic, marks)) for turn in self._all_turns() if turn.listens(topic, partition)]
+        is_of_a_turn = any(results for _, results in seen)
+        for turn, results in seen:
+            turn.progress(now)
+            if not is_of_a_turn:
+                self._note_foreign(turn, topic, producer)
+            self._judge(turn, results, now)
+
+    def _note_foreign(self, turn: ProofRound, topic: str, producer: int) -> None:
         if not any(producer in flow.producers for flow in self._flows if flow is not turn.flow):
             for source in turn.topics_in(topic):
                 turn.flow.topic(source).foreign_records = True
-        for source, result in turn.see(topic, marks).items():
+
+    def _judge(self, turn: ProofRound, results: Mapping[str, RoundResult], now: float) -> None:
+        for source, result in results.items():
             if result is RoundResult.MATCHED:
                 turn.flow.topic(source).match()
                 continue
@@ -151,7 +169,7 @@ class Proving:
                 self._fail(turn.flow, source, result.value, now)
             turn.drop(source)
         if not turn.topics:
-            self._end_turn(now)
+            self._end_turn(turn, now)
 
     # turns
 
@@ -163,25 +181,63 @@ class Proving:
             and flow in self._flows
         )
 
+    def _all_turns(self) -> Sequence[ProofRound]:
+        """Also while some of them end."""
+        return tuple(self._turns.values())
+
+    def _other_turns(self, flow: Flow) -> Iterator[ProofRound]:
+        return (turn for turn in self._turns.values() if turn.flow is not flow)
+
     def _turn_for(self, flow: Flow, now: float) -> ProofRound | None:
-        """The turn, if this flow has it. If another flow asks, a turn past its deadline ends."""
-        turn = self._turn
-        if turn and (now >= turn.last_deadline or (turn.flow is not flow and now >= turn.deadline)):
-            self._end_turn(now)
-            return None
-        return turn if turn and turn.flow is flow else None
+        """The flow's turn, if it has one. If another flow asks, a turn past its deadline ends."""
+        for turn in self._all_turns():
+            if now >= turn.last_deadline or (turn.flow is not flow and now >= turn.deadline):
+                self._end_turn(turn, now)
+        return self._turns.get(flow)
+
+    def _has_room(self) -> bool:
+        return len(self._turns) < self._settings.max_turns
+
+    def _next_room(self) -> float | None:
+        """When a turn may be over; None: there is room for another one."""
+        return None if self._has_room() else min(turn.deadline for turn in self._turns.values())
+
+    def _covered_until(self, flow: Flow, read: Fetched, now: float) -> float | None:
+        """When the older turn ends that this would spoil; None: there is none. A younger one gives way."""
+        own, is_older = self._turns.get(flow), True
+        for turn in self._all_turns():
+            if turn is own:
+                is_older = False
+            elif turn.covers(read):
+                if not is_older:
+                    self._give_way(turn, now)
+                    continue
+                if own is not None and not own.awaits():  # its samples would wait here, and others for its deadline
+                    self._give_way(own, now)
+                return turn.deadline
+        return None
+
+    def _is_claimed_by_another(self, flow: Flow, read: Fetched) -> bool:
+        return any(turn.claims(read.topic_partition) for turn in self._other_turns(flow))
+
+    def _is_clean(self, flow: Flow, mark: Fingerprint) -> bool:
+        """False: it may come back because another flow was given such a record."""
+        is_of_another = any(turn.samples(mark) for turn in self._other_turns(flow))
+        return not is_of_another and self._discredited.get(mark, flow.token) == flow.token
 
     def _begin_turn(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> ProofRound | None:
         """With samples; or to overtake other flows, which wait until this one has caught up."""
         behind = self._positions.is_behind(flow, read)
-        if self._turn or not (samples or behind) or not self._may_prove(flow, read, now):
+        may_begin = self._has_room() and self._may_prove(flow, read, now)
+        if not may_begin or not (samples or behind) or self._is_claimed_by_another(flow, read):
             return None
         settings = self._settings
         seconds = settings.turn_seconds * min(MAX_TURN_FACTOR, 1 << min(flow.failures, 30))
         reserve = settings.reserve_seconds if behind else seconds
         longest, most = settings.longest_turn, settings.max_claims
-        self._turn = ProofRound(flow, now=now, seconds=seconds, reserve=reserve, longest=longest, most=most)
-        return self._turn
+        turn = ProofRound(flow, now=now, seconds=seconds, reserve=reserve, longest=longest, most=most)
+        self._turns[flow] = turn
+        return turn
 
     # waiting
 
@@ -205,25 +261,27 @@ class Proving:
         return until if now < until else None
 
     def _until_turn(self, flow: Flow, read: Fetched, now: float) -> float | None:
-        """Another flow has the turn, or this one pauses after its last turn."""
-        other = self._turn
-        if other and other.covers(read):
-            return other.deadline
-        return self._bounded(other.deadline if other else flow.retry_at, flow, read, now)
+        """Other flows have all turns, or this one pauses after its last turn."""
+        return self._bounded(self._next_room() or flow.retry_at, flow, read, now)
 
     def _waits(self, turn: ProofRound, flow: Flow, read: Fetched, now: float) -> float | None:
-        """The flow has the turn."""
+        """The flow has a turn."""
         return self._bounded(inf, flow, read, now) if turn.blocks(read) else None
 
-    # the turn
+    # the end of a turn
 
-    def _end_turn(self, now: float) -> None:
-        turn = self._turn
-        if turn is None:
-            return
-        self._turn = None
+    def _give_way(self, turn: ProofRound, now: float) -> None:
+        """It has not failed."""
+        del self._turns[turn.flow]
         self._discredit(turn)
+        turn.flow.retry_at = now + PAUSE_SECONDS
+        for topic in turn.topics:
+            turn.flow.topic(topic).matched = False
+
+    def _end_turn(self, turn: ProofRound, now: float) -> None:
         flow = turn.flow
+        del self._turns[flow]
+        self._discredit(turn)
         for topic in filter(turn.gave, turn.topics):
             self._fail(flow, topic, None, now)
         flow.retry_at = now + (PAUSE_SECONDS if turn.proved else back_off(BACK_OFF_SECONDS, flow.failures))

@@ -169,7 +169,7 @@ class Interlock(Protocol):
     def listens(self, topic: str, partition: int) -> bool:
         """True if plain records produced to this target topic may be evidence, so must be decoded."""
 
-    def saw_produced(self, topic: str, marks: Iterable[Fingerprint], producer: int, now: float) -> None:
+    def saw_produced(self, topic: str, partition: int, marks: Iterable[Fingerprint], producer: int, now: float) -> None:
         """Plain records at the target listener, in order, from connection `producer`."""
 
     def returned(self, token: bytes, mark: Fingerprint, way: WayBack, now: float) -> None:
@@ -242,7 +242,9 @@ class AlwaysWrap:
     def listens(self, topic: str, partition: int) -> bool:
         return False
 
-    def saw_produced(self, topic: str, marks: Iterable[Fingerprint], producer: int, now: float) -> None: ...
+    def saw_produced(
+        self, topic: str, partition: int, marks: Iterable[Fingerprint], producer: int, now: float
+    ) -> None: ...
 
     def returned(self, token: bytes, mark: Fingerprint, way: WayBack, now: float) -> None: ...
 

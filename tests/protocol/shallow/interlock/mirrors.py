@@ -136,7 +136,7 @@ class Mirror:
             way = WayBack(self.producer, self.relay or self.host, self.client_id, f"A.{item[0]}")
             self.rules.returned(token, content, way, now)
         if self.rules.listens(f"A.{item[0]}", item[1]):
-            self.rules.saw_produced(f"A.{item[0]}", [content], self.producer, now)
+            self.rules.saw_produced(f"A.{item[0]}", item[1], [content], self.producer, now)
 
     def wraps(self, now: float, topic: str = TOPIC) -> bool:
         start = self.positions.get((topic, 0), 0)

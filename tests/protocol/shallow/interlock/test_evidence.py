@@ -82,9 +82,9 @@ def test_a_filter_that_drops_some_records_is_seen(rules: Evidence, mirror: Mirro
 def test_records_that_come_before_they_were_given_are_somebody_elses(rules: Evidence) -> None:
     mirror = Mirror(rules, through=False)
     mirror.fetch(0.0)
-    rules.saw_produced(f"A.{TOPIC}", [mark(TOPIC, 0, 0)], 77, 0.1)
+    rules.saw_produced(f"A.{TOPIC}", 0, [mark(TOPIC, 0, 0)], 77, 0.1)
     mirror.fetch(0.3)
-    rules.saw_produced(f"A.{TOPIC}", [mark(TOPIC, 0, 1), mark(TOPIC, 0, 2)], 77, 0.4)
+    rules.saw_produced(f"A.{TOPIC}", 0, [mark(TOPIC, 0, 1), mark(TOPIC, 0, 2)], 77, 0.4)
     assert not mirror.wraps(0.4)
     assert "another client" in str(rules.why_raw(mirror.flow, TOPIC, 0.4))
 
@@ -94,7 +94,7 @@ def test_the_target_topic_must_bear_the_name(rules: Evidence, mirror: Mirror) ->
     mirror.fetch(0.2)
     assert not rules.listens("other", 0)
     assert not rules.listens(TOPIC, 1)
-    rules.saw_produced("other", [mark(TOPIC, 0, 0), mark(TOPIC, 0, 1)], 77, 0.4)
+    rules.saw_produced("other", 0, [mark(TOPIC, 0, 0), mark(TOPIC, 0, 1)], 77, 0.4)
     assert not mirror.wraps(0.4)
     assert rules.listens("orders.mirrored", 0)
 
@@ -141,7 +141,8 @@ def test_nor_while_the_trial_is(mirror: Mirror) -> None:
     assert mirror.fetch(now + 10.0) is None
 
 
-def test_a_mirror_waits_for_its_first_turn_and_then_no_more(rules: Evidence) -> None:
+def test_a_mirror_waits_for_its_first_turn_and_then_no_more() -> None:
+    rules = interlock(max_turns=1)
     other, ours = Mirror(rules, "A->C", through=False), Mirror(rules)
     other.fetch(0.0)
     other.fetch(0.2)
@@ -200,7 +201,7 @@ def test_samples_that_an_ordinary_consumer_has_read_too_are_void(rules: Evidence
     ours.fetch(0.0)
     ours.fetch(0.2)
     rules.gave_raw(other.flow, Fetched(other.connection, TOPIC, 0, 4, 4), 0.3)
-    rules.saw_produced(f"A.{TOPIC}", [mark(TOPIC, 0, 0), mark(TOPIC, 0, 1)], 77, 0.4)
+    rules.saw_produced(f"A.{TOPIC}", 0, [mark(TOPIC, 0, 0), mark(TOPIC, 0, 1)], 77, 0.4)
     assert not ours.wraps(0.4)
 
 

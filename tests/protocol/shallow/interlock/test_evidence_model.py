@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shoal.protocol.shallow.interlock.evidence import Evidence
 from tests.protocol.shallow.interlock.mirrors import HOST, Mirror, interlock, mark
 
-NAMES = ("A->B|0", "A->C|0")
+NAMES = ("A->B|0", "A->C|0", "A->D|0")
 RELAY = "10.0.0.2"
 FLUSH_SECONDS = 50.0  # producer.close(): shorter than what the interlock assumes
 
@@ -63,7 +63,7 @@ class World:
         first, end = self.copied.get(place, 0), self.random.choice([min(ends), max(ends)])
         for offset in range(first, end):
             if self.rules.listens(f"A.{topic}", partition):
-                self.rules.saw_produced(f"A.{topic}", [mark(topic, partition, offset)], 99, self.now)
+                self.rules.saw_produced(f"A.{topic}", partition, [mark(topic, partition, offset)], 99, self.now)
         self.copied[place] = max(first, end)
 
     def fetch(self) -> None:

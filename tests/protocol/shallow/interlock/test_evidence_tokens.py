@@ -18,7 +18,7 @@ def deceived(mirror: Mirror, now: float = 0.0) -> float:
         until = mirror.fetch(now)
     start = mirror.positions[TOPIC, 0]
     for offset in range(start - 4, start):
-        mirror.rules.saw_produced(f"A.{TOPIC}", [mark(TOPIC, 0, offset)], 99, now + 0.1)
+        mirror.rules.saw_produced(f"A.{TOPIC}", 0, [mark(TOPIC, 0, offset)], 99, now + 0.1)
     assert not mirror.wraps(now + 0.1)
     assert mirror.fetch(now + 0.1) is None
     assert (TOPIC, 0, start) in mirror.tokens
@@ -32,7 +32,7 @@ def test_somebody_elses_copies_prove_nothing(rules: Evidence) -> None:
     for _ in range(200):
         mirror.fetch(now)
         mirror.produce(now)
-        rules.saw_produced(f"A.{TOPIC}", [mark(TOPIC, 0, offset) for offset in range(2000)], 99, now)
+        rules.saw_produced(f"A.{TOPIC}", 0, [mark(TOPIC, 0, offset) for offset in range(2000)], 99, now)
         rules.tick(now)
         now += 0.2
     assert not mirror.stranded
@@ -120,7 +120,7 @@ def test_a_second_connection_by_the_same_name_needs_a_token_of_its_own(rules: Ev
         other.produce(now)
         for offset in range(other.positions[TOPIC, 1]):
             if rules.listens(f"A.{TOPIC}", 1):
-                rules.saw_produced(f"A.{TOPIC}", [mark(TOPIC, 1, offset)], 99, now)
+                rules.saw_produced(f"A.{TOPIC}", 1, [mark(TOPIC, 1, offset)], 99, now)
         now += 0.3
     assert not other.stranded
     assert other.strayed == 1
@@ -140,7 +140,7 @@ def test_samples_of_which_somebody_was_given_an_unknown_part_are_void(rules: Evi
     ours.fetch(0.0)
     ours.fetch(0.2)
     rules.gave_unseen(other.flow, TopicPartition(TOPIC, 0), 4, 0.3)
-    rules.saw_produced(f"A.{TOPIC}", [mark(TOPIC, 0, offset) for offset in range(4)], 77, 0.4)
+    rules.saw_produced(f"A.{TOPIC}", 0, [mark(TOPIC, 0, offset) for offset in range(4)], 77, 0.4)
     ours.fetch(0.5)
     assert not ours.tokens
 

@@ -86,7 +86,8 @@ def test_it_does_not_wait_for_ever(mirror: Mirror) -> None:
     assert mirror.fetch(end + 1, topic=NEW, partition=1) is None
 
 
-def test_it_waits_for_its_flow_to_have_the_turn(rules: Evidence) -> None:
+def test_it_waits_for_its_flow_to_have_a_turn() -> None:
+    rules = interlock(max_turns=1)
     other, ours = Mirror(rules, "A->C"), Mirror(rules)
     now = sampled(other, proven(other, ours))
     until = ours.fetch(now, topic="invoices")
@@ -97,7 +98,8 @@ def test_it_waits_for_its_flow_to_have_the_turn(rules: Evidence) -> None:
     assert ours.wraps(now, "invoices")
 
 
-def test_a_turn_of_another_flow_that_lasts_is_not_waited_out(rules: Evidence) -> None:
+def test_a_turn_of_another_flow_that_lasts_is_not_waited_out() -> None:
+    rules = interlock(max_turns=1)
     other, ours = Mirror(rules, "A->C", through=False), Mirror(rules)
     begin = now = proven(ours)
     other.fetch(now, topic=NEW)
@@ -105,7 +107,7 @@ def test_a_turn_of_another_flow_that_lasts_is_not_waited_out(rules: Evidence) ->
     until = ours.fetch(now, topic="invoices")
     while until is not None:
         now = until
-        rules.saw_produced("A.something", [b"else"], 77, now - 0.1)  # the turn goes on
+        rules.saw_produced(f"A.{NEW}", 0, [b"else"], 77, now - 0.1)  # the turn goes on
         until = ours.fetch(now, topic="invoices")
     assert begin + 3 < now <= begin + PATIENCE + 1
 
