@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kafka
 
 _PRODUCERS, _PARTITIONS = 20, 3
-_WITHIN = 60.0
+_WITHIN = 120.0
 
 
 @dataclass
