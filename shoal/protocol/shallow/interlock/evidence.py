@@ -8,10 +8,10 @@ never come back, nothing is ever wrapped.
 Records that came back may still be late copies by another client. So the flow then gets one more record, with a token
 that is in no topic (tokens.py). The topic is proven when that record comes back.
 
-If two mirrors read the same source, what comes back proves something only if just one of them got it. So a flow proves
-in a turn of its own, with partitions that it claims; other unproven flows wait with those partitions until the turn
-ends, and prove meanwhile with others. A turn for which another flow may wait ends after seconds, and a flow that failed
-backs off.
+If two mirrors read the same source, what comes back proves something only if just one of them got it. So one mirror at
+a time is proven, each of its tasks in a turn of its own; other unproven flows wait with the partitions of those turns
+until they end. A turn waits for no other mirror, so there is no deadlock. One for which another mirror waits ends after
+seconds, and a flow that failed backs off.
 
 The first partition with envelopes is a trial: the flow gets nothing more until one of them arrives, or for
 `trial_seconds`; after that the rest is raw. (Raw records sent meanwhile would delay the trial's envelopes.) Later, the

@@ -7,9 +7,9 @@ __all__ = ["EvidenceSettings", "EvidenceStatistics", "back_off"]
 
 MAX_FLOWS = 4096  # a mirror has one per task
 MAX_PARTITIONS = 200_000  # flows x partitions; about 300 bytes each
-MAX_TURNS = 64  # flows that are proven at once: 512 samples each at most, 200 bytes each
+MAX_TURNS = 16  # tasks of a mirror that are proven at once: each partition of an answer is looked for in all of them
 MAX_CLAIMS = 64  # topics proven in one turn
-MAX_DISCREDITED = 4096  # samples sent without effect: no evidence for another flow
+MAX_DISCREDITED = 8192  # samples sent without effect: no evidence for another flow. Those of all turns at once
 MAX_TOKENS = 4096  # records sent with a token that have not come back
 MAX_EVENTS = 1024  # not logged yet
 

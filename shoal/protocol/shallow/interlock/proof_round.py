@@ -1,8 +1,8 @@
 """A proving turn: one flow gets sample records that no other flow has, and Shoal watches for them at the target.
 
 For each topic the turn claims ONE partition, from an offset (`floor`) below which other flows may have got records.
-During the turn, no other unproven flow gets records of that partition from there on (also none that has a turn, with
-other partitions), so a sample can come back only through this flow's own producer. A sample counts if
+During the turn, no other unproven flow gets records of that partition from there on (also no other task of its mirror),
+so a sample can come back only through this flow's own producer. A sample counts if
 
 - it is seen after it was sent: if it is seen before, another client produces these records, which proves nothing;
 - no earlier sample of its partition is missing: mirrors keep the order, so the missing one was changed or dropped.

@@ -1,10 +1,9 @@
 """Which flows have a proving turn, and how one ends: proof, failure, or nothing (proof_round.py has the rules of one
 turn).
 
-Several flows may have a turn at a time, each with partitions of its own, as the tasks of a mirror have. Where two read
-the same partition, the older turn waits for no other flow: the younger one gives way, and its flow waits until the
-older turn ends, at the latest at its deadline. So there is no deadlock. A record that is a sample of one turn is no
-sample of another. Samples that had no effect are remembered (discredited): if such a record comes back late, it is no
+One mirror at a time has turns: its tasks, each with partitions of its own, are proven together. A turn waits for no
+flow of another mirror; those wait until the turns end, at the latest at their deadlines, and the mirror that has waited
+longest is next. Samples that had no effect are remembered (discredited): if such a record comes back late, it is no
 evidence for another flow.
 
 Records sent before a topic's proof are raw, and a small topic would be read completely by then. So it waits:
@@ -19,6 +18,7 @@ Records sent before a topic's proof are raw, and a small topic would be read com
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
+from typing import NamedTuple
 
 from shoal.protocol.shallow.fingerprint import Fingerprint, Sample
 from shoal.protocol.shallow.interlock.flow import Fetched, Flow, TopicState
@@ -33,9 +33,15 @@ from shoal.protocol.shallow.interlock.limits import (
 )
 from shoal.protocol.shallow.interlock.positions import Positions
 from shoal.protocol.shallow.interlock.proof_round import ProofRound, RoundResult
+from shoal.protocol.shallow.interlock.way_back import mirror_of
 from shoal.protocol.wire.types import TopicPartition
 
 __all__ = ["Proving"]
+
+
+class _Mirror(NamedTuple):
+    peer: str
+    name: str
 
 
 class Proving:
@@ -47,7 +53,11 @@ class Proving:
         self._settings = settings
         self._opens_at = opens_at
         self._closed_until = opens_at
-        self._turns: dict[Flow, ProofRound] = {}
+        self._turns: dict[Flow, ProofRound] = {}  # of one mirror
+        self._joined_until = 0.0  # until then other tasks of it may begin theirs
+        self._due = inf  # no turn has a deadline before
+        self._queue: dict[_Mirror, None] = {}  # mirrors that wait for a turn
+        self._free_at = 0.0  # since when no mirror has one
         self._discredited: OrderedDict[Fingerprint, int] = OrderedDict()
 
     def open_at(self, at: float) -> None:
@@ -78,15 +88,15 @@ class Proving:
         if not self._may_prove(flow, read, now) or self._is_claimed_by_another(flow, read):
             return None
         if turn is None:
-            return self._positions.others(flow, read.topic_partition) if self._has_room() else None
-        if turn.is_open(read.topic):
+            self._queue_up(flow)
+        if turn.is_open(read.topic) if turn else self._may_join(flow, now):
             return self._positions.others(flow, read.topic_partition)
-        return None if self._waits(turn, flow, read, now) else turn.wants(read)
+        return turn.wants(read) if turn and not self._waits(turn, flow, read, now) else None
 
     def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
         self._start_waiting(flow, read, now)
         turn = self._turn_for(flow, now)
-        if (until := self._covered_until(flow, read, now)) is not None:
+        if (until := self._covered_until(flow, read)) is not None:
             return until
         turn = turn or self._begin_turn(flow, read, samples, now)
         if turn is None:
@@ -119,7 +129,10 @@ class Proving:
             return None
         if turn:
             return turn.deadline if turn.awaits() else None
-        return self._next_room() if not flow.failures else None
+        if flow.failures:
+            return None
+        self._queue_up(flow)
+        return self._next_turn(flow, now)
 
     def given(self, flow: Flow, read: Fetched, raw_next: int, now: float) -> None:
         """The flow gets `read`, raw below `raw_next`."""
@@ -190,32 +203,38 @@ class Proving:
 
     def _turn_for(self, flow: Flow, now: float) -> ProofRound | None:
         """The flow's turn, if it has one. If another flow asks, a turn past its deadline ends."""
-        for turn in self._all_turns():
-            if now >= turn.last_deadline or (turn.flow is not flow and now >= turn.deadline):
-                self._end_turn(turn, now)
+        if now >= self._due:
+            for turn in self._all_turns():
+                if now >= turn.last_deadline or (turn.flow is not flow and now >= turn.deadline):
+                    self._end_turn(turn, now)
+            deadlines = (min(turn.deadline, turn.last_deadline) for turn in self._turns.values())
+            self._due = min(deadlines, default=inf)  # they are only put off
         return self._turns.get(flow)
 
-    def _has_room(self) -> bool:
-        return len(self._turns) < self._settings.max_turns
+    def _may_join(self, flow: Flow, now: float) -> bool:
+        """True if it is the mirror's turn: of those that wait, or because other tasks have just begun theirs."""
+        mirror, other = _mirror(flow), next(iter(self._turns), None)
+        if other is not None:
+            is_its_own = mirror == _mirror(other)
+            return is_its_own and now < self._joined_until and len(self._turns) < self._settings.max_turns
+        if now >= self._free_at + PAUSE_SECONDS:
+            self._queue.clear()  # it has nothing to prove, or has gone
+        return next(iter(self._queue), mirror) == mirror
 
-    def _next_room(self) -> float | None:
-        """When a turn may be over; None: there is room for another one."""
-        return None if self._has_room() else min(turn.deadline for turn in self._turns.values())
+    def _queue_up(self, flow: Flow) -> None:
+        other = next(iter(self._turns), flow)
+        if _mirror(flow) != _mirror(other) and len(self._queue) < self._settings.max_flows:
+            self._queue.setdefault(_mirror(flow))
 
-    def _covered_until(self, flow: Flow, read: Fetched, now: float) -> float | None:
-        """When the older turn ends that this would spoil; None: there is none. A younger one gives way."""
-        own, is_older = self._turns.get(flow), True
-        for turn in self._all_turns():
-            if turn is own:
-                is_older = False
-            elif turn.covers(read):
-                if not is_older:
-                    self._give_way(turn, now)
-                    continue
-                if own is not None and not own.awaits():  # its samples would wait here, and others for its deadline
-                    self._give_way(own, now)
-                return turn.deadline
-        return None
+    def _next_turn(self, flow: Flow, now: float) -> float | None:
+        """When the flow may begin a turn, at the latest; None: now."""
+        if self._may_join(flow, now):
+            return None
+        return min((turn.deadline for turn in self._turns.values()), default=self._free_at + PAUSE_SECONDS)
+
+    def _covered_until(self, flow: Flow, read: Fetched) -> float | None:
+        """When the turn ends that this would spoil; None: there is none."""
+        return next((turn.deadline for turn in self._other_turns(flow) if turn.covers(read)), None)
 
     def _is_claimed_by_another(self, flow: Flow, read: Fetched) -> bool:
         return any(turn.claims(read.topic_partition) for turn in self._other_turns(flow))
@@ -228,7 +247,7 @@ class Proving:
     def _begin_turn(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> ProofRound | None:
         """With samples; or to overtake other flows, which wait until this one has caught up."""
         behind = self._positions.is_behind(flow, read)
-        may_begin = self._has_room() and self._may_prove(flow, read, now)
+        may_begin = self._may_join(flow, now) and self._may_prove(flow, read, now)
         if not may_begin or not (samples or behind) or self._is_claimed_by_another(flow, read):
             return None
         settings = self._settings
@@ -236,7 +255,11 @@ class Proving:
         reserve = settings.reserve_seconds if behind else seconds
         longest, most = settings.longest_turn, settings.max_claims
         turn = ProofRound(flow, now=now, seconds=seconds, reserve=reserve, longest=longest, most=most)
+        if not self._turns:
+            self._joined_until = now + settings.turn_seconds
+            self._queue.pop(_mirror(flow), None)
         self._turns[flow] = turn
+        self._due = min(self._due, turn.deadline, turn.last_deadline)
         return turn
 
     # waiting
@@ -262,7 +285,7 @@ class Proving:
 
     def _until_turn(self, flow: Flow, read: Fetched, now: float) -> float | None:
         """Other flows have all turns, or this one pauses after its last turn."""
-        return self._bounded(self._next_room() or flow.retry_at, flow, read, now)
+        return self._bounded(self._next_turn(flow, now) or flow.retry_at, flow, read, now)
 
     def _waits(self, turn: ProofRound, flow: Flow, read: Fetched, now: float) -> float | None:
         """The flow has a turn."""
@@ -270,17 +293,10 @@ class Proving:
 
     # the end of a turn
 
-    def _give_way(self, turn: ProofRound, now: float) -> None:
-        """It has not failed."""
-        del self._turns[turn.flow]
-        self._discredit(turn)
-        turn.flow.retry_at = now + PAUSE_SECONDS
-        for topic in turn.topics:
-            turn.flow.topic(topic).matched = False
-
     def _end_turn(self, turn: ProofRound, now: float) -> None:
         flow = turn.flow
         del self._turns[flow]
+        self._free_at = now
         self._discredit(turn)
         for topic in filter(turn.gave, turn.topics):
             self._fail(flow, topic, None, now)
@@ -301,3 +317,7 @@ class Proving:
             self._discredited[mark] = turn.flow.token
         while len(self._discredited) > MAX_DISCREDITED:
             self._discredited.popitem(last=False)
+
+
+def _mirror(flow: Flow) -> _Mirror:
+    return _Mirror(flow.peer, mirror_of(flow.client_id))

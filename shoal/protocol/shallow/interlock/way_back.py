@@ -17,11 +17,13 @@ addresses: all of 127.0.0.0/8 as one (such addresses are meant to distinguish cl
 (whole networks share one).
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from shoal.protocol.shallow.interlock.flow import Flow
+from shoal.protocol.shallow.interlock.limits import MAX_FLOWS
 
-__all__ = ["WayBack", "detour"]
+__all__ = ["WayBack", "detour", "mirror_of"]
 
 _MAPPED = "::ffff:"  # RFC 4291, 2.5.5.2: an IPv4 client on a socket for IPv6
 _NAMES = {"::1": "127.0.0.1"}
@@ -52,6 +54,16 @@ def detour(flow: Flow, topic: str, way: WayBack) -> str | None:
     if _is_copy_of_copy(names, topic, way.topic):
         return f"as {way.topic}, which is made of a copy in {names.target}"
     return None
+
+
+@lru_cache(maxsize=MAX_FLOWS)
+def mirror_of(client_id: str) -> str:
+    """What the consumers of one mirror's tasks have in common in their names; the whole name if it is not Connect's."""
+    names = _mirror_names(client_id)
+    if names is None:
+        return client_id
+    connector, _, _ = names.task.rpartition("-")
+    return f"{names.source}->{names.target}|{connector}"
 
 
 class _MirrorNames(NamedTuple):
