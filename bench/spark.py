@@ -3,8 +3,7 @@
 Rows are synthetic (`captures.py`): Parquet, and for the cascade, which reads a stream, index files. All runs are in one
 session on all cores, after a short warm-up; the time is that of the whole job, with its tables and its page. CPU: of
 this process and all that it started. Memory: the peak resident size of the driver's Java during the run, within its
-given heap. With `audit` all jobs run with Java's second compiler. `--master 'local-cluster[2,1,1024]'`: two executors
-of one core each.
+given heap. `--master 'local-cluster[2,1,1024]'`: two executors of one core each.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from bench.captures import MILLION, chosen_files, files
 from bench.family import family_cpu_s
 from shoal.scenarios.jobs.__main__ import run_in
 from shoal.scenarios.jobs.arguments import parse
-from shoal.scenarios.jobs.session import LOCAL_MASTER, WITHOUT_C2, session
-from shoal.scenarios.jobs.task import JOBS
+from shoal.scenarios.jobs.session import LOCAL_MASTER, session
 from shoal.scenarios.memory import peak_mib, reset_peak
 from shoal.scenarios.table import RULE, render
 
@@ -39,8 +37,7 @@ ARGUMENTS = {"cascade": ["--no-recount"]}
 
 def main() -> int:
     options = _options()
-    java = {} if any(JOBS[job].in_java for job in options.jobs) else WITHOUT_C2
-    spark = session("bench", master=options.master, settings={**java, "spark.driver.memory": options.memory})
+    spark = session("bench", master=options.master, settings={"spark.driver.memory": options.memory})
     spark.sparkContext.setLogLevel("ERROR")
     figures = [figure for job in options.jobs for figure in _measure(spark, job, options)]
     spark.stop()

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["LOCAL_MASTER", "STREAMS", "WITHOUT_C2", "session"]
+__all__ = ["LOCAL_MASTER", "STREAMS", "session"]
 
 LOCAL_MASTER: Final = "local[*]"
 
@@ -44,12 +44,9 @@ _LOCAL: Final = MappingProxyType(
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "16",  # 200 by default: some seconds per stage on a few cores
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # no C2: the work on rows is in Python
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # C2 costs more than it saves
     }
 )
-
-WITHOUT_C2: Final = MappingProxyType({"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
-"""For jobs that work on rows in Python: Java's second compiler costs more than it saves."""
 
 
 def session(app: str, *, master: str | None = None, settings: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
