@@ -11,20 +11,20 @@ from shoal.scenarios.jobs.audit.report import AuditTables, audit_report, complai
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.folding import fold_files
 from shoal.scenarios.jobs.output.finish import finish
-from shoal.scenarios.jobs.output.tables import fault_facts, kept, listed
+from shoal.scenarios.jobs.output.tables import fault_facts, kept, listed, summed, written
 from shoal.scenarios.jobs.source.reading import read_faults
 
 if TYPE_CHECKING:
     import argparse
-
-    from pyspark.sql import DataFrame
+    from pathlib import Path
 
     from shoal.scenarios.jobs.task import Task
 
 __all__ = ["run"]
 
 COMPLETE, INCOMPLETE = 0, 1
-_ALL_PARTITIONS = 1_000_000  # the verdict is summed over them
+_LISTED = 10_000
+_TIMELINE = {"minute": "minute", "source_records": "source", "target_records": "target"}
 
 
 def run(task: Task) -> int:
@@ -42,9 +42,9 @@ def _clusters(task: Task, given: argparse.Namespace) -> tuple[str, str]:
         return given.source, given.target
     seen = fold_files(task.spark, task.source, task.options, CLUSTERS).distinct().collect()
     read = {row["cluster"] for row in seen if row["direction"] == "fetched"} - {given.target}
-    written = {row["cluster"] for row in seen if row["direction"] == "produced"} - {given.source}
-    source = given.source or _only("--source", read - written or read)
-    target = given.target or _only("--target", written - {source} or written)
+    filled = {row["cluster"] for row in seen if row["direction"] == "produced"} - {given.source}
+    source = given.source or _only("--source", read - filled or read)
+    target = given.target or _only("--target", filled - {source} or filled)
     return source, target
 
 
@@ -57,23 +57,22 @@ def _only(flag: str, names: set[str]) -> str:
 
 def _found(task: Task, names: tuple[str, str], given: argparse.Namespace) -> AuditTables:
     tables = audited(fold_files(task.spark, task.source, task.options, packing(names, given.prefix)), given.tolerance)
+    partitions = tables.partitions.toArrow().sort_by([(name, "ascending") for name in ("topic", "partition")])
+    written(partitions, task.out, "partitions")
     timed = kept(tables.minutes, task.out, "minutes")
-    summary = kept(tables.partitions, task.out, "partitions")
     faulty = kept(tables.batches, task.out, "batches")
     task.spark.catalog.clearCache()
     return AuditTables(
         clusters=names,
-        partitions=listed(summary, "topic", "partition", limit=_ALL_PARTITIONS).rows,
+        partitions=partitions.to_pylist(),
         batches=listed(faulty, F.col("state") == "pending", "topic", "partition", "base_offset"),
         minutes=listed(timed.where("short > 0 or over > 0"), "topic", "partition", "minute"),
-        timeline=_timeline(timed),
+        timeline=_timeline(task.out),
         faults=fault_facts(read_faults(task.spark, task.source)),
     )
 
 
-def _timeline(timed: DataFrame) -> list[dict[str, Any]]:
-    summed = timed.groupBy("minute").agg(
-        F.sum("source_records").alias("source"), F.sum("target_records").alias("target")
-    )
-    rows: list[dict[str, Any]] = summed.orderBy("minute").limit(10_000).toArrow().to_pylist()
+def _timeline(out: Path) -> list[dict[str, Any]]:
+    found = summed(out, "minutes", ["minute"], ["source_records", "target_records"]).sort_by("minute")
+    rows: list[dict[str, Any]] = found.rename_columns(_TIMELINE).slice(0, _LISTED).to_pylist()
     return rows

@@ -27,11 +27,13 @@ __all__ = [
 
 Columns = dict[str, pa.Array]
 
-COLUMNS: Final = (
-    *("cluster", "kind", "direction", "handling", "topic", "partition", "base_offset", "last_offset", "records"),
-    *("max_timestamp", "producer_id", "producer_epoch", "base_sequence", "control", "acks", "error"),
+_OF_BOTH: Final = {"topic", "partition", "base_offset", "records", "max_timestamp"}
+_OF_SOURCE: Final = {"handling", "last_offset", "control"}
+_OF_TARGET: Final = {
+    *("producer_id", "producer_epoch", "base_sequence", "acks", "error"),
     *("source_topic", "source_partition", "source_first"),
-)
+}
+COLUMNS: Final = ("cluster", "kind", "direction", *sorted(_OF_BOTH | _OF_SOURCE | _OF_TARGET))
 """All columns that are read."""
 SEEN_COLUMNS: Final = ("cluster", "kind", "direction")
 SEEN: Final = pa.schema([("cluster", pa.string()), ("direction", pa.string())])
@@ -53,9 +55,10 @@ BATCH: Final = np.dtype(
         ("records", np.int64),
         ("max_timestamp", np.int64),
         ("producer", np.int64),
-        ("epoch", np.int32),
         ("sequence", np.int32),
+        ("epoch", np.int16),
         ("flags", np.uint8),
+        ("unused", np.uint8),  # 48 bytes, which are copied faster than 47
     ]
 )
 NONE: Final = -1
@@ -90,8 +93,8 @@ def pack(source: str, target: str, prefix: str, batches: Iterable[pa.RecordBatch
         fetched = is_word(column["direction"], "fetched") & is_word(column["cluster"], source) & known
         produced = is_word(column["direction"], "produced") & is_word(column["cluster"], target)
         produced &= ~column["control"].to_numpy(zero_copy_only=False)
-        yield from _packed(_of_source(_only(column, copied & fetched)))
-        yield from _packed(_of_target(_only(column, copied & produced), prefix))
+        yield from _packed(_of_source(_only(column, _OF_BOTH | _OF_SOURCE, copied & fetched)))
+        yield from _packed(_of_target(_only(column, _OF_BOTH | _OF_TARGET, copied & produced), prefix))
 
 
 def _matching(names: pa.DictionaryArray, pattern: str) -> npt.NDArray[np.bool_]:
@@ -102,8 +105,8 @@ def _matching(names: pa.DictionaryArray, pattern: str) -> npt.NDArray[np.bool_]:
     return flags
 
 
-def _only(column: Columns, wanted: npt.NDArray[np.bool_]) -> Columns:
-    return {name: each.filter(pa.array(wanted)) for name, each in column.items()}
+def _only(column: Columns, names: set[str], wanted: npt.NDArray[np.bool_]) -> Columns:
+    return {name: column[name].filter(pa.array(wanted)) for name in names}
 
 
 def _of_source(column: Columns) -> tuple[Columns, npt.NDArray[np.void]]:
@@ -118,6 +121,8 @@ def _of_source(column: Columns) -> tuple[Columns, npt.NDArray[np.void]]:
 
 def _of_target(column: Columns, prefix: str) -> tuple[Columns, npt.NDArray[np.void]]:
     rows = _rows(column)
+    rows["producer"], rows["epoch"] = numbers(column["producer_id"], NONE), numbers(column["producer_epoch"], NONE)
+    rows["sequence"] = numbers(column["base_sequence"], NONE)
     error = numbers(column["error"], NONE)
     is_stored = (error == 0) | (numbers(column["acks"], NONE) == 0)
     is_exact = column["source_first"].is_valid().to_numpy(zero_copy_only=False)
@@ -142,8 +147,6 @@ def _without(topic: pa.Array, prefix: str) -> pa.Array:
 def _rows(column: Columns) -> npt.NDArray[np.void]:
     rows = np.zeros(len(column["topic"]), BATCH)
     rows["records"], rows["max_timestamp"] = numbers(column["records"]), numbers(column["max_timestamp"])
-    rows["producer"] = numbers(column["producer_id"], NONE)
-    rows["epoch"], rows["sequence"] = numbers(column["producer_epoch"], NONE), numbers(column["base_sequence"], NONE)
     return rows
 
 
@@ -158,7 +161,7 @@ def _packed(places_and_rows: tuple[Columns, npt.NDArray[np.void]]) -> Iterator[p
         return
     groups = grouped([places[name] for name in PACKED.names[1:-1]])
     order = np.argsort(groups.codes, kind="stable")
-    parts = np.split(rows[order], np.flatnonzero(np.diff(groups.codes[order])) + 1)
+    parts = np.split(rows.take(order), np.flatnonzero(np.diff(groups.codes[order])) + 1)
     packed = [(code, part[at : at + _PACKED]) for code, part in enumerate(parts) for at in range(0, len(part), _PACKED)]
     first = pa.array(groups.first[[code for code, _ in packed]])
     found: dict[str, Any] = {name: each.take(first) for name, each in places.items()}
