@@ -20,7 +20,7 @@ AGENT_TESTED = $(patsubst %,kafka:%,3.9.0 3.9.1 3.9.2 4.0.0 4.0.2 4.1.0 4.1.1 4.
 .DEFAULT_GOAL = help
 .PHONY: help venv agent demo demo-small demo-capture docs test test-slow test-agent test-spark check package-check \
 	deploy-check fuzz torture torture-models ops scenarios bench bench-compare bench-tls flood \
-	bench-coalesce bench-workers bench-agent bench-legacy bench-spark clean
+	bench-coalesce bench-workers bench-agent bench-legacy bench-spark bench-cascade clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -141,6 +141,10 @@ bench-legacy: ## 500 slow consumers of Fetch v2: Kafka 3.9.1, and Kafka 4.3.0 be
 bench-spark: ## The Spark jobs on 1, 10 and 30 million synthetic rows
 	@scripts/setup java
 	@$(BIN)/python -m bench.spark --millions 1 10 30
+
+bench-cascade: ## The cascade beside Kafka Streams with the same counters, 1 and 10 million rows (15 minutes)
+	@scripts/setup jdk kafka:$(KAFKA)
+	@$(BIN)/python -m bench.cascade_peer
 
 clean: ## Remove everything that the other targets create
 	rm -rf build .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -17,7 +17,7 @@ from shoal.scenarios.jobs.arguments import parse
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.output.noise import SPARK_LOG, noise_into
 from shoal.scenarios.jobs.output.watch import watching
-from shoal.scenarios.jobs.session import WITHOUT_C2, session
+from shoal.scenarios.jobs.session import session
 from shoal.scenarios.jobs.source.options import Options
 from shoal.scenarios.jobs.source.reading import source_of
 from shoal.scenarios.jobs.task import JOBS, Task
@@ -38,9 +38,8 @@ WRONG_INPUT = 2
 def run(given: Arguments, master: str | None) -> int:
     """Raises JobError. `master` None: spark-submit has set it."""
     require_input(given)
-    java = {} if master is None or JOBS[given.job].in_java else WITHOUT_C2
     with noise_into(given.out / SPARK_LOG):
-        spark = session(f"shoal {given.job}", master=master, settings={**java, **given.settings})
+        spark = session(f"shoal {given.job}", master=master, settings=given.settings)
     try:
         with watching(spark, given.job):
             return run_in(spark, given)

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["LOCAL_MASTER", "STREAMS", "WITHOUT_C2", "session"]
+__all__ = ["LOCAL_MASTER", "STREAMS", "session"]
 
 LOCAL_MASTER: Final = "local[*]"
 
@@ -39,17 +39,17 @@ _ALWAYS: Final = MappingProxyType(
         **STREAMS,
     }
 )
+_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+"""Without the second compiler, which costs more than it saves: the work on rows is Python's. Java would then keep 48 MB
+for compiled code: the code of some minutes of queries, after which it does not compile any more."""
 _LOCAL: Final = MappingProxyType(
     {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "16",  # 200 by default: some seconds per stage on a few cores
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # no C2: the work on rows is in Python
+        "spark.driver.extraJavaOptions": _JAVA,
     }
 )
-
-WITHOUT_C2: Final = MappingProxyType({"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
-"""For jobs that work on rows in Python: Java's second compiler costs more than it saves."""
 
 
 def session(app: str, *, master: str | None = None, settings: Mapping[str, str] = MappingProxyType({})) -> SparkSession:

@@ -31,7 +31,6 @@ class Task:
 class Job:
     what: str  # a line of the help
     function: str  # "package.module:function", (Task) -> exit code; imported on first use
-    in_java: bool = False  # rows are joined and sorted by Java
 
 
 JOBS: Mapping[str, Job] = MappingProxyType(
@@ -43,7 +42,6 @@ JOBS: Mapping[str, Job] = MappingProxyType(
         "audit": Job(
             what="is a copy complete? exit code 1 if records are missing",
             function="shoal.scenarios.jobs.audit.job:run",
-            in_java=True,
         ),
         "coalescing": Job(
             what="produce requests saved by joining, and added latency, by policy",

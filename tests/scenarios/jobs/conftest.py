@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from shoal.scenarios.jobs.session import session
 
 QUICK = {  # a short run never repays the C2 compiler; two partitions suffice for two cores
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.sql.codegen.wholeStage": "false",  # compiling a query takes longer than running it on some thousand rows

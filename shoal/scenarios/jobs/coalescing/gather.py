@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from shoal.scenarios.jobs.coalescing.arrivals import ARRIVAL, COLUMNS, IS_ALONE, IS_ERROR, IS_LONE
 from shoal.scenarios.jobs.columns.groups import grouped, is_word
-from shoal.scenarios.jobs.columns.pieces import encoded, pieces
+from shoal.scenarios.jobs.columns.pieces import encoded, numbers, pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -104,41 +104,36 @@ def _sent(piece: pa.Table) -> Columns:
 
 
 def _arrivals(column: Columns, logged_in: Mapping[str, Longs]) -> npt.NDArray[np.void]:
-    connection, producer = _numbers(column["connection"]), _numbers(column["producer_id"], -1)
-    target = _hashes(column["topic"]) ^ (_numbers(column["partition"], -1) * _PARTITIONS)
-    epoch = _numbers(column["producer_epoch"], -1) & 0xFFFF
+    connection, producer = numbers(column["connection"]), numbers(column["producer_id"], -1)
+    target = _hashes(column["topic"]) ^ (numbers(column["partition"], -1) * _PARTITIONS)
+    epoch = numbers(column["producer_epoch"], -1) & 0xFFFF
     rows = np.empty(len(connection), ARRIVAL)
-    rows["time_ns"] = _numbers(column["time_ns"])
-    rows["latency_ns"] = _numbers(column["latency_ns"], -1)
+    rows["time_ns"] = numbers(column["time_ns"])
+    rows["latency_ns"] = numbers(column["latency_ns"], -1)
     rows["source"] = connection
-    rows["request"] = connection << 32 | _numbers(column["request"])
+    rows["request"] = connection << 32 | numbers(column["request"])
     rows["client"] = _hashes(column["client"])
-    rows["kind"] = _numbers(column["api_version"]) * 8 + _numbers(column["acks"], 2)
+    rows["kind"] = numbers(column["api_version"]) * 8 + numbers(column["acks"], 2)
     rows["target"] = target
-    rows["size"] = _numbers(column["batch_bytes"])
+    rows["size"] = numbers(column["batch_bytes"])
     rows["producer"] = np.where(producer >= 0, target ^ ((producer << 16 | epoch) * _PRODUCERS), 0)
-    rows["sequence"] = _numbers(column["base_sequence"])
-    rows["records"] = _numbers(column["records"])
+    rows["sequence"] = numbers(column["base_sequence"])
+    rows["records"] = numbers(column["records"])
     rows["flags"] = _is_alone(column, logged_in) * IS_ALONE
-    rows["flags"] |= (producer >= 0) * IS_LONE | (_numbers(column["error"]) != 0) * IS_ERROR
+    rows["flags"] |= (producer >= 0) * IS_LONE | (numbers(column["error"]) != 0) * IS_ERROR
     return rows
 
 
 def _is_alone(column: Columns, logged_in: Mapping[str, Longs]) -> Flags:
-    version = _numbers(column["api_version"])
+    version = numbers(column["api_version"])
     sizes = pc.coalesce(column["request_bytes"], column["batch_bytes"])
-    alone: Flags = (_numbers(column["transactional"]) | _numbers(column["control"])) != 0
-    alone |= (version < _OLDEST) | (_numbers(sizes) > _LARGEST)
+    alone: Flags = (numbers(column["transactional"]) | numbers(column["control"])) != 0
+    alone |= (version < _OLDEST) | (numbers(sizes) > _LARGEST)
     alone |= is_word(column["codec"], "zstd") & (version < _ZSTD_FROM)
     alone |= column["node"].is_null().to_numpy(zero_copy_only=False)
     for proxy, connections in logged_in.items():
-        alone |= is_word(column["proxy"], proxy) & np.isin(_numbers(column["connection"]), connections)
+        alone |= is_word(column["proxy"], proxy) & np.isin(numbers(column["connection"]), connections)
     return alone
-
-
-def _numbers(column: pa.Array, null: int = 0) -> Longs:
-    numbers: Longs = column.cast(pa.int64()).fill_null(null).to_numpy()
-    return numbers
 
 
 def _hashes(column: pa.DictionaryArray) -> Longs:

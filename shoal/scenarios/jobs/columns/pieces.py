@@ -9,7 +9,10 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["encoded", "pieces"]
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["encoded", "numbers", "pieces"]
 
 
 def pieces(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
@@ -34,3 +37,8 @@ def encoded(piece: pa.Table) -> dict[str, pa.Array]:
             piece = piece.set_column(at, field.name, piece.column(at).dictionary_encode())
     piece = piece.unify_dictionaries().combine_chunks()
     return {name: piece[name].chunk(0) for name in piece.column_names}
+
+
+def numbers(column: pa.Array, null: int = 0) -> npt.NDArray[np.int64]:
+    found: npt.NDArray[np.int64] = column.cast(pa.int64()).fill_null(null).to_numpy()
+    return found

@@ -35,7 +35,7 @@ def written(table: pa.Table, out: Path, name: str) -> None:
     """`kept` for a table in memory."""
     path = out / f"{name}.parquet"
     shutil.rmtree(path, ignore_errors=True)
-    path.mkdir()
+    path.mkdir(parents=True)
     pq.write_table(table, path / "part-00000.parquet")
 
 

@@ -9,8 +9,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from shoal.scenarios.jobs.arguments import parse
-from shoal.scenarios.jobs.audit.job import audited, run
+from shoal.scenarios.jobs.audit.analysis import audited, packing
+from shoal.scenarios.jobs.audit.job import run
 from shoal.scenarios.jobs.errors import JobError
+from shoal.scenarios.jobs.folding import fold_rows
 from shoal.scenarios.jobs.task import Task
 from tests.scenarios.jobs.captures import as_rows, one_chunk, write_index
 from tests.support.captures.synthetic import Array, Chunk
@@ -22,11 +24,11 @@ Audit = Callable[..., "Result"]
 
 class Result:
     def __init__(self, rows: DataFrame, tolerance: int, prefix: str) -> None:
-        tables = audited(rows, ("source", "target"), prefix, tolerance)
+        tables = audited(fold_rows(rows, packing(("source", "target"), prefix)), tolerance)
         self.partitions: list[dict[str, Any]] = tables.partitions.toArrow().to_pylist()
         self.states: set[tuple[str, str, int, int]] = {
             (row["state"], row["topic"], row["partition"], row["base_offset"])
-            for row in tables.batches.where("state != 'copied'").toArrow().to_pylist()
+            for row in tables.batches.toArrow().to_pylist()
         }
 
     def total(self, key: str) -> int:

@@ -1,0 +1,169 @@
+"""Captured rows -> the batches that a mirror fetched and sent, packed by source partition, where they are read.
+
+A packed row has up to thousands of batches in one value, so Spark moves few rows, however many batches there are.
+Needs no Spark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.scenarios.jobs.columns.groups import grouped, is_word
+from shoal.scenarios.jobs.columns.pieces import encoded, numbers, pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = [
+    *("BATCH", "COLUMNS", "IS_CONTROL", "IS_EXACT", "IS_KNOWN", "IS_RAW", "IS_STORED", "IS_WRAPPED", "NONE", "PACKED"),
+    *("SEEN", "SEEN_COLUMNS", "pack", "seen"),
+]
+
+Columns = dict[str, pa.Array]
+
+_OF_BOTH: Final = {"topic", "partition", "base_offset", "records", "max_timestamp"}
+_OF_SOURCE: Final = {"handling", "last_offset", "control"}
+_OF_TARGET: Final = {
+    *("producer_id", "producer_epoch", "base_sequence", "acks", "error"),
+    *("source_topic", "source_partition", "source_first"),
+}
+COLUMNS: Final = ("cluster", "kind", "direction", *sorted(_OF_BOTH | _OF_SOURCE | _OF_TARGET))
+"""All columns that are read."""
+SEEN_COLUMNS: Final = ("cluster", "kind", "direction")
+SEEN: Final = pa.schema([("cluster", pa.string()), ("direction", pa.string())])
+PACKED: Final = pa.schema(
+    [
+        ("direction", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("target_topic", pa.string()),
+        ("target_partition", pa.int32()),
+        ("batches", pa.binary()),
+    ]
+)
+"""`topic`, `partition`: of the source. `target_...`: the same, if `fetched`. `batches`: an array of BATCH."""
+BATCH: Final = np.dtype(
+    [
+        ("source", np.int64),  # the offset of its first record at the source
+        ("other", np.int64),  # fetched: of its last record; produced: of its first one at the target, by the answer
+        ("records", np.int64),
+        ("max_timestamp", np.int64),
+        ("producer", np.int64),
+        ("sequence", np.int32),
+        ("epoch", np.int16),
+        ("flags", np.uint8),
+        ("unused", np.uint8),  # 48 bytes, which are copied faster than 47
+    ]
+)
+NONE: Final = -1
+"""An unknown offset, and no producer."""
+IS_CONTROL, IS_WRAPPED, IS_RAW, IS_EXACT, IS_STORED, IS_KNOWN = (1 << bit for bit in range(6))
+"""IS_EXACT: it names the source offsets that it carries. IS_STORED: the broker has it, by its answer or because there
+is none (acks 0). IS_KNOWN: the broker had it already."""
+_INTERNAL: Final = r"^(__|[.])|[-.]internal$"
+"""Names of topics that MirrorMaker 2 does not copy (ReplicationPolicy.isInternalTopic)."""
+_PIECE: Final = 250_000
+_PACKED: Final = 4096
+"""Batches in a packed row: a value above half a region is expensive for Java's collector."""
+
+
+def seen(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Clusters and directions with batches, as SEEN; perhaps several times."""
+    for piece in pieces(batches, _PIECE):
+        column = encoded(piece)
+        found = pa.table(column).filter(pa.array(is_word(column["kind"], "batch"))).select(SEEN.names)
+        yield from found.group_by(SEEN.names).aggregate([]).cast(SEEN).to_batches()
+
+
+def pack(source: str, target: str, prefix: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """`source`, `target`: clusters. `prefix`: what the mirror puts before a topic's name at the target. -> PACKED."""
+    for piece in pieces(batches, _PIECE):
+        column = encoded(piece)
+        copied = (
+            is_word(column["kind"], "batch") & ~is_word(column["handling"], "own") & (numbers(column["records"]) > 0)
+        )
+        copied &= ~_matching(column["topic"], _INTERNAL)
+        known = column["base_offset"].is_valid().to_numpy(zero_copy_only=False)
+        fetched = is_word(column["direction"], "fetched") & is_word(column["cluster"], source) & known
+        produced = is_word(column["direction"], "produced") & is_word(column["cluster"], target)
+        produced &= ~column["control"].to_numpy(zero_copy_only=False)
+        yield from _packed(_of_source(_only(column, _OF_BOTH | _OF_SOURCE, copied & fetched)))
+        yield from _packed(_of_target(_only(column, _OF_BOTH | _OF_TARGET, copied & produced), prefix))
+
+
+def _matching(names: pa.DictionaryArray, pattern: str) -> npt.NDArray[np.bool_]:
+    """Null matches."""
+    found = pc.match_substring_regex(names.dictionary, pattern).to_numpy(zero_copy_only=False)
+    places = names.indices.fill_null(len(found)).to_numpy()
+    flags: npt.NDArray[np.bool_] = np.append(found, True)[places]
+    return flags
+
+
+def _only(column: Columns, names: set[str], wanted: npt.NDArray[np.bool_]) -> Columns:
+    return {name: column[name].filter(pa.array(wanted)) for name in names}
+
+
+def _of_source(column: Columns) -> tuple[Columns, npt.NDArray[np.void]]:
+    rows = _rows(column)
+    rows["source"], rows["other"] = numbers(column["base_offset"], NONE), numbers(column["last_offset"], NONE)
+    rows["flags"] = numbers(column["control"]) * IS_CONTROL
+    rows["flags"] |= is_word(column["handling"], "wrapped") * np.uint8(IS_WRAPPED)
+    rows["flags"] |= is_word(column["handling"], "raw") * np.uint8(IS_RAW)
+    places = {"topic": column["topic"], "partition": column["partition"]}
+    return _places("fetched", places, places), rows
+
+
+def _of_target(column: Columns, prefix: str) -> tuple[Columns, npt.NDArray[np.void]]:
+    rows = _rows(column)
+    rows["producer"], rows["epoch"] = numbers(column["producer_id"], NONE), numbers(column["producer_epoch"], NONE)
+    rows["sequence"] = numbers(column["base_sequence"], NONE)
+    error = numbers(column["error"], NONE)
+    is_stored = (error == 0) | (numbers(column["acks"], NONE) == 0)
+    is_exact = column["source_first"].is_valid().to_numpy(zero_copy_only=False)
+    rows["source"], rows["other"] = numbers(column["source_first"], NONE), numbers(column["base_offset"], NONE)
+    rows["flags"] = is_stored * np.uint8(IS_STORED) | is_exact * np.uint8(IS_EXACT)
+    rows["flags"] |= (error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER.value) * np.uint8(IS_KNOWN)
+    theirs = {"topic": column["topic"], "partition": column["partition"]}
+    ours = {
+        "topic": pc.coalesce(column["source_topic"].cast(pa.string()), _without(theirs["topic"], prefix)),
+        "partition": pc.coalesce(column["source_partition"].cast(pa.int32()), theirs["partition"].cast(pa.int32())),
+    }
+    return _places("produced", ours, theirs), rows
+
+
+def _without(topic: pa.Array, prefix: str) -> pa.Array:
+    names = topic.dictionary.to_pylist()
+    return pa.DictionaryArray.from_arrays(topic.indices, [name.removeprefix(prefix) for name in names]).cast(
+        pa.string()
+    )
+
+
+def _rows(column: Columns) -> npt.NDArray[np.void]:
+    rows = np.zeros(len(column["topic"]), BATCH)
+    rows["records"], rows["max_timestamp"] = numbers(column["records"]), numbers(column["max_timestamp"])
+    return rows
+
+
+def _places(direction: str, ours: Columns, theirs: Columns) -> Columns:
+    names = {"direction": pa.repeat(direction, len(ours["topic"]))}
+    return names | ours | {f"target_{name}": each for name, each in theirs.items()}
+
+
+def _packed(places_and_rows: tuple[Columns, npt.NDArray[np.void]]) -> Iterator[pa.RecordBatch]:
+    places, rows = places_and_rows
+    if not len(rows):
+        return
+    groups = grouped([places[name] for name in PACKED.names[1:-1]])
+    order = np.argsort(groups.codes, kind="stable")
+    parts = np.split(rows.take(order), np.flatnonzero(np.diff(groups.codes[order])) + 1)
+    packed = [(code, part[at : at + _PACKED]) for code, part in enumerate(parts) for at in range(0, len(part), _PACKED)]
+    first = pa.array(groups.first[[code for code, _ in packed]])
+    found: dict[str, Any] = {name: each.take(first) for name, each in places.items()}
+    found["batches"] = pa.array([part.tobytes() for _, part in packed], pa.binary())
+    yield pa.RecordBatch.from_arrays([found[field.name].cast(field.type) for field in PACKED], schema=PACKED)

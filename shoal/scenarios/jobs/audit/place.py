@@ -1,0 +1,307 @@
+"""The audit of one source partition, in numpy: `analysis.py` says what is compared.
+
+packed rows -> source batches, attempts -> the copies of each source batch -> its state
+                                        -> sums by minute -> short, over
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shoal.scenarios.jobs.audit.packing import (
+    BATCH,
+    IS_CONTROL,
+    IS_EXACT,
+    IS_KNOWN,
+    IS_RAW,
+    IS_STORED,
+    IS_WRAPPED,
+    NONE,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["AUDITED", "audit_place"]
+
+Longs = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Rows = npt.NDArray[Any]
+Named = dict[str, Rows]
+
+_MINUTE_MS: Final = 60_000
+_STATES: Final = ("copied", "doubled", "different", "pending", "unconfirmed", "missing")
+COPIED, DOUBLED, DIFFERENT, PENDING, UNCONFIRMED, MISSING = range(len(_STATES))
+_COUNTS: Final = (
+    *("batches", "records", "offsets_not_seen", "fetched_again", *_STATES, "missing_records", "doubled_records"),
+    *("reordered", "retries", "target_records", "short", "over"),
+)
+_LONGS: Final = ("base_offset", "last_offset", "records", "max_timestamp", "fetches", "copies")
+_STATED: Final = pa.struct(
+    [
+        *((name, pa.int64()) for name in _LONGS),
+        *(("target_topic", pa.string()), ("target_partition", pa.int32()), ("target_offset", pa.int64())),
+        *(("target_records", pa.int64()), ("state", pa.string())),
+    ]
+)
+_MINUTE: Final = pa.struct(
+    [(name, pa.int64()) for name in ("number", "source_records", "target_records", "difference", "short", "over")]
+)
+AUDITED: Final = pa.schema(
+    [
+        *(("topic", pa.string()), ("partition", pa.int32()), ("is_copied", pa.bool_())),
+        ("counts", pa.struct([(name, pa.int64()) for name in _COUNTS])),
+        *(("batches", pa.list_(_STATED)), ("minutes", pa.list_(_MINUTE))),
+    ]
+)
+"""A row for a partition. `is_copied`: a mirror fetched or sent something of it. The others are null if nothing was
+fetched. `batches`: all but the copied ones. `minutes`: their `number` counts from the beginning of Unix time."""
+
+
+class _Source(NamedTuple):
+    """Each fetched batch once, in the order of offsets."""
+
+    first: Longs
+    last: Longs
+    records: Longs
+    max_timestamp: Longs
+    flags: Rows  # of all its fetches
+    fetches: Longs
+
+
+class _Attempts(NamedTuple):
+    rows: Rows  # of BATCH
+    place: Longs  # the first packed row with the same topic and partition of the target
+
+
+class _Copies(NamedTuple):
+    """What was sent of each source batch, in the order of their offsets. `offset`, `place`: of the first stored one."""
+
+    first: Longs
+    copies: Longs
+    offset: Longs
+    records: Longs
+    place: Longs
+
+
+def audit_place(key: tuple[pa.Scalar, ...], packed: pa.Table, tolerance: int) -> pa.Table:
+    """`key`: topic and partition at the source. `packed`: all its rows. -> one row of AUDITED."""
+    source = _source(_unpacked(packed, "fetched").rows)
+    attempts = _unpacked(packed, "produced")
+    row = {"topic": key[0].as_py(), "partition": key[1].as_py(), "is_copied": bool(len(attempts.rows))}
+    if len(source.first):
+        row["is_copied"] |= bool(_are(source.flags, IS_WRAPPED | IS_RAW).any())
+        row |= _compared(source, attempts, packed, tolerance)
+    return pa.Table.from_pylist([row], schema=AUDITED)
+
+
+def _compared(source: _Source, attempts: _Attempts, packed: pa.Table, tolerance: int) -> dict[str, Any]:
+    seen = _are(attempts.rows["flags"], IS_EXACT, False) | (attempts.rows["source"] >= source.first[0])
+    attempts = _Attempts(attempts.rows[seen], attempts.place[seen])
+    data = _without_control(source)
+    exact = _exact(data, _copies(attempts), tolerance)
+    timed = _minutes(data, _stored_once(attempts), tolerance)
+    counts = {
+        "batches": len(data.first),
+        "records": data.records.sum(),
+        "offsets_not_seen": source.last.max() - source.first[0] + 1 - (source.last - source.first + 1).sum(),
+        "fetched_again": (source.fetches - 1).sum(),
+        **_counted(exact),
+        "reordered": _reordered(exact),
+        "retries": _retries(attempts),
+        "target_records": timed["target_records"].sum(),
+        **{name: _worst(timed[name]) for name in ("short", "over")},
+    }
+    return {
+        "counts": {name: int(counts[name]) for name in _COUNTS},
+        "batches": _listed(exact, packed),
+        "minutes": _as_rows(timed),
+    }
+
+
+def _are(flags: Rows, bits: int, wanted: bool = True) -> Flags:
+    """Those with one of the bits; not `wanted`: with none of them."""
+    found: Flags = ((flags & bits) != 0) == wanted
+    return found
+
+
+def _unpacked(packed: pa.Table, direction: str) -> _Attempts:
+    parts, places = [np.empty(0, BATCH)], [np.empty(0, np.int64)]
+    first: dict[tuple[str, int], int] = {}
+    names = packed.select(["direction", "target_topic", "target_partition"]).to_pylist()
+    for number, (name, data) in enumerate(zip(names, packed["batches"], strict=True)):
+        if name.pop("direction") == direction:
+            parts.append(np.frombuffer(data.as_buffer(), BATCH))
+            places.append(np.full(len(parts[-1]), first.setdefault(tuple(name.values()), number)))
+    return _Attempts(np.concatenate(parts), np.concatenate(places))
+
+
+def _starts(*sorted_columns: Rows) -> Longs:
+    """Where a group of equal rows begins."""
+    differs = np.logical_or.reduce([column[1:] != column[:-1] for column in sorted_columns])
+    return np.flatnonzero(np.append(len(sorted_columns[0]) > 0, differs))
+
+
+def _source(rows: Rows) -> _Source:
+    rows = rows[np.argsort(rows["source"], kind="stable")]
+    at = _starts(rows["source"])
+    last, records, newest = (np.maximum.reduceat(rows[name], at) for name in ("other", "records", "max_timestamp"))
+    flags = np.bitwise_or.reduceat(rows["flags"], at)
+    return _Source(rows["source"][at], last, records, newest, flags, np.diff(np.append(at, len(rows))))
+
+
+def _without_control(source: _Source) -> _Source:
+    rows = _are(source.flags, IS_CONTROL, False)
+    first, last, records, newest, flags, fetches = (column[rows] for column in source)
+    return _Source(first, last, records, newest, flags, fetches)
+
+
+def _copies(attempts: _Attempts) -> _Copies:
+    is_exact = _are(attempts.rows["flags"], IS_EXACT)
+    rows, place = attempts.rows[is_exact], attempts.place[is_exact]
+    is_stored = _are(rows["flags"], IS_STORED)
+    has_offset = is_stored & (rows["other"] != NONE)
+    order = np.lexsort((rows["other"], ~has_offset, rows["source"]))  # in each group the first stored one comes first
+    rows, place, is_stored, has_offset = rows[order], place[order], is_stored[order], has_offset[order]
+    at = _starts(rows["source"])
+    is_new = np.zeros(len(rows), np.bool_)
+    is_new[_starts(rows["source"], rows["other"], has_offset)] = True
+    copies = np.add.reduceat(np.where(has_offset, is_new, is_stored).astype(np.int64), at)
+    is_known = np.logical_or.reduceat(_are(rows["flags"], IS_KNOWN), at)
+    return _Copies(
+        rows["source"][at],
+        np.where(is_known & (copies == 0), 1, copies),
+        np.where(has_offset, rows["other"], NONE)[at],
+        np.minimum.reduceat(rows["records"], at),
+        place[at],
+    )
+
+
+def _exact(data: _Source, copies: _Copies, tolerance: int) -> Named:
+    """Each source batch that must be covered, or is. A batch that was fetched both wrapped and raw may have been copied
+    either way: if it is not here, only the sums can show it."""
+    at = np.searchsorted(copies.first, data.first)
+    was_sent = np.append(copies.first, NONE - 1)[at] == data.first
+    wanted = was_sent | (_are(data.flags, IS_WRAPPED) & _are(data.flags, IS_RAW, False))
+    at, was_sent = at[wanted], was_sent[wanted]
+    at = np.where(was_sent, at, -1)
+    ours = {"base_offset": data.first, "last_offset": data.last, "records": data.records}
+    ours |= {"max_timestamp": data.max_timestamp, "fetches": data.fetches}
+    theirs = {"target_offset": copies.offset, "target_records": copies.records, "place": copies.place}
+    found: Named = {
+        **{name: column[wanted] for name, column in ours.items()},
+        "copies": np.append(copies.copies, 0)[at],
+        **{name: np.append(column, NONE)[at] for name, column in theirs.items()},
+    }
+    return found | {"state": _states(found, was_sent, tolerance)}
+
+
+def _states(found: Named, was_sent: Flags, tolerance: int) -> Rows:
+    """`pending`: one of the last `tolerance` of the missing ones, behind all that are covered."""
+    copies = found["copies"]
+    state = np.where(was_sent, UNCONFIRMED, MISSING)
+    state[copies == 1] = COPIED
+    state[(copies == 1) & (found["records"] != found["target_records"])] = DIFFERENT
+    state[copies > 1] = DOUBLED
+    missing = np.flatnonzero(state == MISSING)
+    last = found["base_offset"][copies > 0].max(initial=NONE)
+    newest = missing[max(len(missing) - tolerance, 0) :]
+    state[newest[found["base_offset"][newest] > last]] = PENDING
+    return state
+
+
+def _counted(exact: Named) -> Mapping[str, int]:
+    state, records = exact["state"], exact["records"]
+    doubled = state == DOUBLED
+    return {
+        **dict(zip(_STATES, np.bincount(state, minlength=len(_STATES)), strict=True)),
+        "missing_records": records[(state == MISSING) | (state == UNCONFIRMED)].sum(),
+        "doubled_records": (records[doubled] * (exact["copies"][doubled] - 1)).sum(),
+    }
+
+
+def _reordered(exact: Named) -> int:
+    """First copies that were appended after a later batch, in the same partition of the target."""
+    known = np.flatnonzero(exact["target_offset"] != NONE)
+    order = known[np.lexsort((exact["target_offset"][known], exact["place"][known]))]
+    place, offset = exact["place"][order], exact["base_offset"][order]
+    return int(((place[1:] == place[:-1]) & (offset[1:] < offset[:-1])).sum())
+
+
+def _retries(attempts: _Attempts) -> int:
+    is_known = attempts.rows["producer"] != NONE
+    rows, place = attempts.rows[is_known], attempts.place[is_known]
+    columns = [place, *(rows[name] for name in ("producer", "epoch", "sequence"))]
+    order = np.lexsort(columns)
+    return len(rows) - len(_starts(*(column[order] for column in columns)))
+
+
+def _stored_once(attempts: _Attempts) -> Rows:
+    """One row per offset in the broker's answer. Batches without one were sent with acks 0: each counts as stored."""
+    is_stored = _are(attempts.rows["flags"], IS_STORED)
+    rows, place = attempts.rows[is_stored], attempts.place[is_stored]
+    order = np.lexsort((rows["other"], place))
+    rows, place = rows[order], place[order]
+    once = rows["other"] == NONE
+    once[_starts(place, rows["other"])] = True
+    found: Rows = rows[once]
+    return found
+
+
+def _minutes(data: _Source, stored: Rows, tolerance: int) -> Named:
+    """`short`, `over`: see `analysis.py`. In the order of time."""
+    source, target = _minute(data.max_timestamp), _minute(stored["max_timestamp"])
+    number = np.union1d(source, target)
+    records, largest = zip(
+        *(_by_minute(number, at, of) for at, of in ((source, data.records), (target, stored["records"]))), strict=True
+    )
+    allowed = np.full(len(number), max(tolerance, 1))
+    allowed[-1:] = tolerance
+    difference = np.cumsum(records[0] - records[1])
+    allowed *= max(largest)
+    return {
+        "number": number,
+        "source_records": records[0],
+        "target_records": records[1],
+        "difference": difference,
+        "short": np.where(difference > allowed, difference, 0),
+        "over": np.where(-difference > allowed, -difference, 0),
+    }
+
+
+def _minute(timestamp: Rows) -> Longs:
+    found: Longs = np.sign(timestamp) * (np.abs(timestamp) // _MINUTE_MS)
+    return found
+
+
+def _by_minute(number: Longs, minute: Longs, records: Rows) -> tuple[Longs, int]:
+    sums = np.zeros(len(number), np.int64)
+    np.add.at(sums, np.searchsorted(number, minute), records)
+    return sums, int(records.max(initial=0))
+
+
+def _worst(values: Rows) -> int:
+    """The shortfall at the end; if there is none, the largest before."""
+    return int(values[-1] or values.max()) if len(values) else 0
+
+
+def _listed(exact: Named, packed: pa.Table) -> list[dict[str, Any]]:
+    rows = np.flatnonzero(exact["state"] != COPIED)
+    return [_stated(row, packed) for row in _as_rows({name: column[rows] for name, column in exact.items()})]
+
+
+def _stated(row: dict[str, Any], packed: pa.Table) -> dict[str, Any]:
+    place = row.pop("place")
+    names = ("target_topic", "target_partition")
+    target = dict.fromkeys(names) if place == NONE else {name: packed[name][place].as_py() for name in names}
+    unknown = {name: None for name in ("target_offset", "target_records") if row[name] == NONE}
+    return row | target | unknown | {"state": _STATES[row["state"]]}
+
+
+def _as_rows(columns: Named) -> list[dict[str, Any]]:
+    values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, each, strict=True)) for each in values]

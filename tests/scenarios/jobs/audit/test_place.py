@@ -1,0 +1,64 @@
+"""The audit of packed rows, without Spark: it makes no difference how rows were packed."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from shoal.scenarios.capture.decode import Decoder
+from shoal.scenarios.capture.rows import NameTable
+from shoal.scenarios.capture.schema import chosen
+from shoal.scenarios.jobs.audit.packing import COLUMNS, pack, seen
+from shoal.scenarios.jobs.audit.place import audit_place
+from tests.scenarios.jobs.captures import one_chunk
+from tests.support.captures.synthetic import Chunk
+from tests.support.captures.synthetic_mirror import Faults, mirrored
+
+COPY = mirrored(one_chunk(3_000), Faults(missing=4, doubled=5, reordered=6, retried=7))
+
+
+def read(chunk: Chunk) -> pa.RecordBatch:
+    decoder = Decoder(chosen(), NameTable(dict(enumerate(chunk.names, 1))), "00c0ffee")
+    return decoder.decode(chunk.rows).select(COLUMNS)
+
+
+def packed(*parts: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Each part is another task's."""
+    return [row for part in parts for batch in pack("source", "target", "", [part]) for row in batch.to_pylist()]
+
+
+def audited(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    places = defaultdict(list)
+    for row in rows:
+        places[row["topic"], row["partition"]].append(row)
+    found = [
+        audit_place((pa.scalar(topic), pa.scalar(partition)), pa.Table.from_pylist(place), 1)
+        for (topic, partition), place in sorted(places.items())
+    ]
+    judged: list[dict[str, Any]] = pa.concat_tables(found).to_pylist()
+    return judged
+
+
+@pytest.mark.parametrize("size", [7, 100, 2_999])
+def test_the_parts_in_which_rows_were_read_make_no_difference(size: int) -> None:
+    whole = read(COPY.both)
+    rows = packed(*(whole.slice(at, size) for at in range(0, len(whole), size)))
+    assert audited(reversed(rows)) == audited(packed(whole))
+
+
+def test_the_whole_finds_each_fault() -> None:
+    counts = [place["counts"] for place in audited(packed(read(COPY.both)))]
+    totals = [sum(place[name] for place in counts) for name in ("missing", "doubled", "reordered", "retries")]
+    assert totals == [4, 5, 6, 7]
+
+
+def test_a_partition_of_which_nothing_was_fetched_only_says_that_it_is_written_to() -> None:
+    [place, *_] = audited(packed(read(COPY.target)))
+    assert (place["is_copied"], place["counts"]) == (True, None)
+
+
+def test_clusters_are_told_with_the_directions_in_which_they_are_used() -> None:
+    found = pa.Table.from_batches(seen([read(COPY.both)])).to_pylist()
+    assert {tuple(row.values()) for row in found} == {("source", "fetched"), ("target", "produced")}
