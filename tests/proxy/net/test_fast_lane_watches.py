@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 from pathlib import Path
@@ -33,8 +34,14 @@ async def lane() -> AsyncIterator[FastLane]:
         yield lane
 
 
+FIRST_NUMBER = 700
+"""No other file of this process has such a high number, so the next pair has that of the last one."""
+
+
 def new_pair() -> Pair:
-    left, right = socket.socketpair()
+    low, right = socket.socketpair()
+    left = socket.socket(fileno=fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, FIRST_NUMBER))
+    low.close()
     left.setblocking(False)
     right.setblocking(False)
     return left, right
