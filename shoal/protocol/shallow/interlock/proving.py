@@ -10,7 +10,7 @@ Records sent before a topic's proof are raw, and a small topic would be read com
 
 - a flow without any proven topic waits as a whole (`pause_until`): there is nothing that could be wrapped;
 - in a flow with a proven topic, each other topic waits separately (`hold_until`), and the proven ones continue: it
-  waits while its samples are in the mirror, and until this flow gets the turn, but at most `topic_seconds` from its
+  waits while its samples are in the mirror, and until this flow gets a turn, but at most `topic_seconds` from its
   first records, once per connection, and not after a failure. So no topic waits for another topic's proof, and none is
   starved.
 """
@@ -54,7 +54,7 @@ class Proving:
         self._opens_at = opens_at
         self._closed_until = opens_at
         self._turns: dict[Flow, ProofRound] = {}  # of one mirror
-        self._joined_until = 0.0  # until then other tasks of it may begin theirs
+        self._join_until = 0.0  # until then other tasks of it may begin theirs
         self._due = inf  # no turn has a deadline before
         self._queue: dict[_Mirror, None] = {}  # mirrors that wait for a turn
         self._free_at = 0.0  # since when no mirror has one
@@ -216,7 +216,7 @@ class Proving:
         mirror, other = _mirror(flow), next(iter(self._turns), None)
         if other is not None:
             is_its_own = mirror == _mirror(other)
-            return is_its_own and now < self._joined_until and len(self._turns) < self._settings.max_turns
+            return is_its_own and now < self._join_until and len(self._turns) < self._settings.max_turns
         if now >= self._free_at + PAUSE_SECONDS:
             self._queue.clear()  # it has nothing to prove, or has gone
         return next(iter(self._queue), mirror) == mirror
@@ -256,7 +256,7 @@ class Proving:
         longest, most = settings.longest_turn, settings.max_claims
         turn = ProofRound(flow, now=now, seconds=seconds, reserve=reserve, longest=longest, most=most)
         if not self._turns:
-            self._joined_until = now + settings.turn_seconds
+            self._join_until = now + settings.turn_seconds
             self._queue.pop(_mirror(flow), None)
         self._turns[flow] = turn
         self._due = min(self._due, turn.deadline, turn.last_deadline)
