@@ -174,6 +174,14 @@ def listening_ports(pid: int) -> set[int]:
         return set()
 
 
+def connected_at(pid: int, ports: Collection[int]) -> int:
+    """How many connections a process has accepted on `ports`; 0 when it has ended."""
+    try:
+        return sum(row.port in ports and row.state != _LISTEN for row in _tcp_sockets(pid))
+    except FileNotFoundError:
+        return 0
+
+
 def connected_to(ports: Collection[int]) -> set[str]:
     """The inode numbers of all sockets on this machine, of any process, that are connected to one of `ports`."""
     wanted = set(ports)
