@@ -10,7 +10,7 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import write_request_header
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.types import write_int32
-from tests.brokers.proxy.rig.frames import Closed, Wire
+from tests.brokers.proxy.rig.frames import CORRELATION_ID, Closed, Wire
 
 TIMESTAMP = 1_700_000_000_000
 VERSION = 9  # of Produce: flexible, topics by name, known to all tested brokers
@@ -52,11 +52,22 @@ def exchange(
 ) -> bytes | Closed:
     """Send one request with these batches by topic and partition; -> the whole frame of the answer."""
     host, _, port = address.rpartition(":")
-    head = write_int32(0) + write_request_header(ApiKey.PRODUCE, version, 1, "sets")
+    with Wire(host, int(port)) as wire:
+        return wire.ask(frame_of(sets, version=version, acks=acks, transactional_id=transactional_id))
+
+
+def frame_of(
+    sets: Mapping[tuple[str, int], Sequence[bytes]],
+    *,
+    version: int = VERSION,
+    acks: int = -1,
+    transactional_id: str | None = None,
+) -> bytes:
+    """The same request's frame."""
+    head = write_int32(0) + write_request_header(ApiKey.PRODUCE, version, CORRELATION_ID, "sets")
     request = ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=30_000, partitions=())
     topics = [(topic, [(partition, list(batches))]) for (topic, partition), batches in sets.items()]
-    with Wire(host, int(port)) as wire:
-        return wire.ask(b"".join(encode_produce_request(head, request, 1, topics)))
+    return b"".join(encode_produce_request(head, request, CORRELATION_ID, topics))
 
 
 def produce(

@@ -2,6 +2,10 @@ package shoal.agent;
 
 import java.lang.instrument.Instrumentation;
 import java.util.List;
+import java.util.regex.Pattern;
+import java.util.regex.PatternSyntaxException;
+import shoal.agent.mirror.MirrorStatus;
+import shoal.agent.mirror.MirrorTopics;
 
 /**
  * Start-up: {@code KAFKA_OPTS=-javaagent:shoal-agent.jar}.
@@ -29,6 +33,12 @@ public final class Agent {
             Status status = patch(jvm);
             report(status);
             status.register();
+            String topics = System.getProperty(MirrorStatus.PROPERTY, "");
+            if (!topics.isEmpty()) {
+                MirrorStatus mirror = patchForMirrors(jvm, topics, status.getReason());
+                report(mirror);
+                mirror.register();
+            }
         } catch (Throwable e) {
             say("its MBean is missing: " + e);
         }
@@ -43,9 +53,26 @@ public final class Agent {
                 return new Status(kafka, List.of(), "this version is none of " + Broker.knownLines());
             }
             Broker.use(line.get());
-            return new Status(kafka, Patches.apply(jvm), "");
+            return new Status(kafka, Patches.apply(jvm, Patches.forSets()), "");
         } catch (Throwable e) {
             return new Status(kafka, List.of(), reason(e));
+        }
+    }
+
+    /** {@code reason}: why the broker has no other patches; empty if it has. */
+    private static MirrorStatus patchForMirrors(Instrumentation jvm, String topics, String reason) {
+        if (Broker.current() == null) {
+            return MirrorStatus.off(topics, reason);
+        }
+        try {
+            Pattern names = Pattern.compile(topics);
+            List<String> patched = Patches.apply(jvm, MirrorTopics.patches());
+            MirrorTopics.use(names);
+            return MirrorStatus.on(topics, patched);
+        } catch (PatternSyntaxException e) {
+            return MirrorStatus.off(topics, "it is no regular expression: " + e.getDescription());
+        } catch (Throwable e) {
+            return MirrorStatus.off(topics, reason(e));
         }
     }
 
@@ -64,6 +91,15 @@ public final class Agent {
                     + String.join(", ", status.getPatchedMethods()));
         } else {
             say("Kafka " + status.getKafkaVersion() + " is left as it is, nothing is patched: " + status.getReason());
+        }
+    }
+
+    private static void report(MirrorStatus status) {
+        String of = "mirror topics (" + MirrorStatus.PROPERTY + "=" + status.getTopics() + ")";
+        if (status.isActive()) {
+            say(of + " keep the offsets of their source; patched: " + String.join(", ", status.getPatchedMethods()));
+        } else {
+            say(of + " are off, these topics are ordinary ones: " + status.getReason());
         }
     }
 

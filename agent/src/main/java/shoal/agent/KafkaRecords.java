@@ -5,8 +5,8 @@ import java.lang.invoke.MethodType;
 import java.nio.ByteBuffer;
 
 /** Kafka's MemoryRecords: bytes in, bytes out. */
-final class KafkaRecords {
-    static final Class<?> TYPE = Members.recordType("MemoryRecords");
+public final class KafkaRecords {
+    public static final Class<?> TYPE = Members.recordType("MemoryRecords");
     private static final MethodHandle BUFFER = Members.handle(Members.method(TYPE, "buffer", ByteBuffer.class))
             .asType(MethodType.methodType(ByteBuffer.class, Object.class));
     private static final MethodHandle READABLE = Members.handle(
@@ -16,11 +16,11 @@ final class KafkaRecords {
     private KafkaRecords() {}
 
     /** The bytes of a MemoryRecords; position and limit belong to the caller. */
-    static ByteBuffer bytes(Object records) throws Throwable {
+    public static ByteBuffer bytes(Object records) throws Throwable {
         return (ByteBuffer) BUFFER.invokeExact(records);
     }
 
-    static Object of(ByteBuffer bytes) throws Throwable {
+    public static Object of(ByteBuffer bytes) throws Throwable {
         return (Object) READABLE.invokeExact(bytes);
     }
 }

@@ -16,11 +16,11 @@ import java.util.stream.Collectors;
  * Looks up classes of Kafka and their members by exact types, without initialising any class. Any difference throws
  * {@link Unexpected}, which the start-up reports before anything is patched.
  */
-final class Members {
+public final class Members {
     private static final MethodHandles.Lookup LOOKUP = MethodHandles.lookup();
 
     /** A class or member of Kafka is missing, or differs from what is expected. */
-    static final class Unexpected extends RuntimeException {
+    public static final class Unexpected extends RuntimeException {
         private static final long serialVersionUID = 1L;
 
         Unexpected(String message) {
@@ -30,7 +30,7 @@ final class Members {
 
     private Members() {}
 
-    static Class<?> type(String name) {
+    public static Class<?> type(String name) {
         Class<?> found;
         try {
             found = Class.forName(name, false, Broker.LOADER);
@@ -44,17 +44,17 @@ final class Members {
     }
 
     /** A class in the package of MemoryRecords, which moved in 4.3. */
-    static Class<?> recordType(String simpleName) {
+    public static Class<?> recordType(String simpleName) {
         return type(Broker.current().recordPackage + "." + simpleName);
     }
 
-    static Method method(Class<?> owner, String name, Class<?> result, Class<?>... parameters) {
+    public static Method method(Class<?> owner, String name, Class<?> result, Class<?>... parameters) {
         Method method = method(owner, name, List.of(parameters)::equals);
         return typed(method, method.getReturnType(), result);
     }
 
     /** The only method with this name and matching parameters; any result. */
-    static Method method(Class<?> owner, String name, Predicate<List<Class<?>>> parameters) {
+    public static Method method(Class<?> owner, String name, Predicate<List<Class<?>>> parameters) {
         return only(
                 owner,
                 name,
@@ -64,7 +64,7 @@ final class Members {
                         .collect(Collectors.toList()));
     }
 
-    static Field field(Class<?> owner, String name, Class<?> type) {
+    public static Field field(Class<?> owner, String name, Class<?> type) {
         Field field = only(
                 owner,
                 name,
@@ -87,7 +87,7 @@ final class Members {
         return only(owner, "<init>", List.of(owner.getDeclaredConstructors()));
     }
 
-    static Constructor<?> constructor(Class<?> owner, Class<?>... parameters) {
+    public static Constructor<?> constructor(Class<?> owner, Class<?>... parameters) {
         return only(
                 owner,
                 "<init>",
@@ -96,20 +96,20 @@ final class Members {
                         .collect(Collectors.toList()));
     }
 
-    static MethodHandle handle(Method method) {
+    public static MethodHandle handle(Method method) {
         return unreflected(() -> LOOKUP.unreflect(opened(method)));
     }
 
-    static MethodHandle getter(Field field) {
+    public static MethodHandle getter(Field field) {
         return unreflected(() -> LOOKUP.unreflectGetter(opened(field)));
     }
 
-    static MethodHandle handle(Constructor<?> constructor) {
+    public static MethodHandle handle(Constructor<?> constructor) {
         return unreflected(() -> LOOKUP.unreflectConstructor(opened(constructor)));
     }
 
     /** Reads a component of a result class: the accessor if it is a record, otherwise the public field. */
-    static MethodHandle component(Class<?> owner, String name, Class<?> type) {
+    public static MethodHandle component(Class<?> owner, String name, Class<?> type) {
         boolean accessor = Arrays.stream(owner.getDeclaredMethods()).anyMatch(method -> method.getName().equals(name));
         return accessor ? handle(method(owner, name, type)) : getter(field(owner, name, type));
     }

@@ -13,23 +13,30 @@ import net.bytebuddy.dynamic.ClassFileLocator;
 import net.bytebuddy.dynamic.DynamicType;
 import net.bytebuddy.matcher.ElementMatchers;
 
-/** Inserts the advices into Kafka's methods: into all of them, or after a failure into none. */
-final class Patches implements ClassFileTransformer {
+/** Inserts advices into Kafka's methods: into all of a list, or after a failure into none. */
+public final class Patches implements ClassFileTransformer {
     private final List<Patch> patches;
     private Throwable failure;
 
-    private static final class Patch {
+    /** A method, and the class of the advice for it. */
+    public static final class Patch {
         final Method method;
         final Class<?> advice;
 
-        Patch(Method method, Class<?> advice) {
+        public Patch(Method method, Class<?> advice) {
             this.method = method;
             this.advice = advice;
         }
     }
 
-    private Patches() {
-        patches = new ArrayList<>(List.of(
+    private Patches(List<Patch> patches) {
+        this.patches = patches;
+    }
+
+    /** Those for several batches per partition. Looks up every expected member of Kafka. */
+    static List<Patch> forSets() throws ClassNotFoundException {
+        loadAll(RecordSet.class, Results.class, WrittenLog.class, ProducerCodecs.class, Confirmation.class);
+        List<Patch> patches = new ArrayList<>(List.of(
                 new Patch(RequestGate.PATCHED, Advices.ValidateRecords.class),
                 new Patch(SetValidator.PATCHED, Advices.AssignOffsets.class),
                 new Patch(ProducerCodecs.PATCHED, Advices.TargetCompression.class),
@@ -39,13 +46,13 @@ final class Patches implements ClassFileTransformer {
         if (Broker.current().checksNewEpoch) {
             patches.add(new Patch(Confirmation.epochBump(), Advices.EpochBump.class));
         }
+        return patches;
     }
 
     /** The names of the patched methods. After any exception none is patched. */
-    static List<String> apply(Instrumentation jvm) throws Throwable {
-        Patches patches = new Patches(); // looks up every expected member of Kafka
-        loadAll();
-        Class<?>[] classes = patches.patches.stream()
+    static List<String> apply(Instrumentation jvm, List<Patch> wanted) throws Throwable {
+        Patches patches = new Patches(wanted);
+        Class<?>[] classes = wanted.stream()
                 .map(patch -> patch.method.getDeclaringClass())
                 .distinct()
                 .toArray(Class<?>[]::new);
@@ -64,9 +71,7 @@ final class Patches implements ClassFileTransformer {
     }
 
     /** Loads classes that are used only while the broker runs: the jar may be replaced by then. */
-    private static void loadAll() throws ClassNotFoundException {
-        List<Class<?>> types =
-                List.of(RecordSet.class, Results.class, WrittenLog.class, ProducerCodecs.class, Confirmation.class);
+    public static void loadAll(Class<?>... types) throws ClassNotFoundException {
         for (Class<?> type : types) {
             Class.forName(type.getName());
             for (Class<?> inner : type.getDeclaredClasses()) {

@@ -2,12 +2,13 @@ package shoal.agent;
 
 import java.lang.invoke.MethodHandle;
 import java.lang.invoke.MethodType;
+import java.util.Collections;
 import java.util.Iterator;
 
-/** Searches a partition's log for a set that may already be written. */
-final class WrittenLog {
+/** Searches a partition's log for batches that may already be written. */
+public final class WrittenLog {
     private static final String LOG = "org.apache.kafka.storage.internals.log.";
-    static final Class<?> TYPE = Members.type(Broker.current().log);
+    public static final Class<?> TYPE = Members.type(Broker.current().log);
     private static final Class<?> FETCHED = Members.type(LOG + "FetchDataInfo");
     private static final Class<?> ISOLATION = Members.type(Broker.current().fetchIsolation);
     private static final Class<?> RECORDS = Members.recordType("Records");
@@ -30,7 +31,7 @@ final class WrittenLog {
     private WrittenLog() {}
 
     /** The batches of a MemoryRecords, or of records read from a log. */
-    static Iterator<?> batches(Object records) throws Throwable {
+    public static Iterator<?> batches(Object records) throws Throwable {
         return ((Iterable<?>) (Object) BATCHES.invokeExact(records)).iterator();
     }
 
@@ -39,14 +40,7 @@ final class WrittenLog {
      * offsets) and distance of offsets. Also false if they can no longer be read.
      */
     static boolean holds(Object log, long offset, Object records, int size) throws Throwable {
-        Object written;
-        try {
-            Object isolation = (Object) TO_THE_END.invokeExact();
-            written = (Object) READ_RECORDS.invokeExact((Object) READ.invokeExact(log, offset, size, isolation, true));
-        } catch (RuntimeException e) { // OffsetOutOfRangeException: deleted meanwhile
-            return false;
-        }
-        Iterator<?> theirs = batches(written);
+        Iterator<?> theirs = read(log, offset, size);
         Iterator<?> ours = batches(records);
         long distance = 0;
         for (boolean first = true; ours.hasNext(); first = false) {
@@ -64,7 +58,19 @@ final class WrittenLog {
         return true;
     }
 
-    private static boolean same(Object one, Object other) throws Throwable {
+    /** The batches in the log from the one of {@code offset} on: at least one, and more up to {@code size} bytes. */
+    public static Iterator<?> read(Object log, long offset, int size) throws Throwable {
+        try {
+            Object isolation = (Object) TO_THE_END.invokeExact();
+            return batches(
+                    (Object) READ_RECORDS.invokeExact((Object) READ.invokeExact(log, offset, size, isolation, true)));
+        } catch (RuntimeException e) { // OffsetOutOfRangeException: deleted meanwhile
+            return Collections.emptyIterator();
+        }
+    }
+
+    /** Whether two batches are equal, but for their offsets and leader epochs. */
+    public static boolean same(Object one, Object other) throws Throwable {
         return (int) SIZE.invokeExact(one) == (int) SIZE.invokeExact(other)
                 && (long) CHECKSUM.invokeExact(one) == (long) CHECKSUM.invokeExact(other);
     }

@@ -1,0 +1,95 @@
+package shoal.agent.mirror;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.lang.invoke.MethodHandle;
+import java.lang.invoke.MethodType;
+import java.nio.ByteBuffer;
+import java.util.Arrays;
+import java.util.Iterator;
+import java.util.Objects;
+import shoal.agent.Members;
+
+/** The records of one batch, decompressed as they are read. */
+final class BatchRecords implements Closeable {
+    private static final Class<?> BATCH = Members.recordType("RecordBatch");
+    private static final Class<?> RECORD = Members.recordType("Record");
+    private static final Class<?> BUFFERS = Members.type("org.apache.kafka.common.utils.BufferSupplier");
+    private static final MethodHandle NO_CACHING =
+            Members.getter(Members.field(BUFFERS, "NO_CACHING", BUFFERS)).asType(MethodType.methodType(Object.class));
+    private static final MethodHandle WHOLE = iterator(BATCH, "streamingIterator");
+    private static final MethodHandle WITHOUT_CONTENT =
+            iterator(Members.recordType("MutableRecordBatch"), "skipKeyValueIterator");
+    private static final MethodHandle OFFSET = ofRecord("offset", long.class);
+    private static final MethodHandle TIMESTAMP = ofRecord("timestamp", long.class);
+    private static final MethodHandle HAS_KEY = ofRecord("hasKey", boolean.class);
+    private static final MethodHandle KEY = ofRecord("key", ByteBuffer.class);
+    private static final MethodHandle VALUE = ofRecord("value", ByteBuffer.class);
+    private static final MethodHandle HEADERS =
+            ofRecord("headers", Members.type("[Lorg.apache.kafka.common.header.Header;"));
+
+    private final Iterator<?> iterator;
+
+    private BatchRecords(Object iterator) {
+        this.iterator = (Iterator<?>) iterator;
+    }
+
+    static BatchRecords of(Object batch) throws Throwable {
+        return new BatchRecords((Object) WHOLE.invokeExact(batch, (Object) NO_CACHING.invokeExact()));
+    }
+
+    /** Keys and values are skipped; only {@link #offset} and {@link #hasKey} may be asked. */
+    static BatchRecords withoutContent(Object batch) throws Throwable {
+        return new BatchRecords((Object) WITHOUT_CONTENT.invokeExact(batch, (Object) NO_CACHING.invokeExact()));
+    }
+
+    /** Null: there are no more. */
+    Object next() throws Refusal {
+        try {
+            return iterator.hasNext() ? iterator.next() : null;
+        } catch (RuntimeException e) { // InvalidRecordException, KafkaException of a codec
+            throw Refusal.malformed("a batch can't be read: " + e.getMessage());
+        }
+    }
+
+    /** The record at an offset, or null; the ones before it are passed over. */
+    Object at(long offset) throws Throwable {
+        Object record = next();
+        while (record != null && offset(record) < offset) {
+            record = next();
+        }
+        return record;
+    }
+
+    @Override
+    public void close() throws IOException {
+        ((Closeable) iterator).close();
+    }
+
+    static long offset(Object record) throws Throwable {
+        return (long) OFFSET.invokeExact(record);
+    }
+
+    static boolean hasKey(Object record) throws Throwable {
+        return (boolean) HAS_KEY.invokeExact(record);
+    }
+
+    static boolean equal(Object one, Object other) throws Throwable {
+        return offset(one) == offset(other)
+                && (long) TIMESTAMP.invokeExact(one) == (long) TIMESTAMP.invokeExact(other)
+                && Objects.equals((Object) KEY.invokeExact(one), (Object) KEY.invokeExact(other))
+                && Objects.equals((Object) VALUE.invokeExact(one), (Object) VALUE.invokeExact(other))
+                && Arrays.equals((Object[]) (Object) HEADERS.invokeExact(one), (Object[]) (Object) HEADERS.invokeExact(other));
+    }
+
+    private static MethodHandle iterator(Class<?> owner, String name) {
+        Class<?> iterator = Members.type("org.apache.kafka.common.utils.CloseableIterator");
+        return Members.handle(Members.method(owner, name, iterator, BUFFERS))
+                .asType(MethodType.methodType(Object.class, Object.class, Object.class));
+    }
+
+    private static MethodHandle ofRecord(String name, Class<?> type) {
+        return Members.handle(Members.method(RECORD, name, type)).asType(MethodType.methodType(
+                type.isPrimitive() ? type : Object.class, Object.class));
+    }
+}
