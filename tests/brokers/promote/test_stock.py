@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from kio.schema.alter_configs.v2 import request as alter
 
 from shoal.protocol.mirror_topics.probe import State, encode_probe, read_probe_answers
 from shoal.protocol.mirror_topics.promotion import encode_promotion, promotion_key, read_promotion, uuid_text
@@ -23,6 +24,7 @@ from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import fill
 from shoal.scenarios.kafka.errors import ToolFailed
 from shoal.scenarios.kafka.java.tools import run_tool
+from tests.support.kio_messages import request_frame
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,3 +89,9 @@ async def test_a_stock_broker(version: str, tmp_path: Path) -> None:
         await configs("--alter", "--delete-config", promotion_key("orders"), tool="4.3.0")
         assert await keys() == {promotion_key("payments")}
         assert "log.cleaner.threads=2" in await configs("--describe")
+
+        setting = alter.AlterableConfig(name="log.cleaner.threads", value="1")  # type: ignore[arg-type]
+        defaults = alter.AlterConfigsResource(resource_type=4, resource_name="", configs=(setting,))  # type: ignore[arg-type]
+        request = request_frame(alter.AlterConfigsRequest(resources=(defaults,), validate_only=False))
+        await exchange(cluster, request)
+        assert await keys() == set(), "AlterConfigs replaces all keys, and so it ends promotions"

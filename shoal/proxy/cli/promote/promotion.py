@@ -14,6 +14,7 @@ from shoal.protocol.mirror_topics.probe import State
 from shoal.protocol.mirror_topics.promotion import encode_promotion, read_promotion
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.cli.probe import unreachable
 from shoal.proxy.cli.promote.survey import CLIENT_ID, NO_LEADER, Brokers, NoAnswer, survey
 from shoal.proxy.config.problems import OperatorError, Problem
 from shoal.proxy.config.quantities import counted
@@ -102,8 +103,7 @@ class _Promotion:
             try:
                 found = await survey(self._brokers, self._names)
             except NoAnswer as error:
-                hint = "" if self._brokers.addresses else "; the port may require TLS (--tls) or a login"
-                raise OperatorError.of(listed(map(str, self._brokers.bootstrap)), f"{error}{hint}") from None
+                raise OperatorError.of(*unreachable(self._brokers.bootstrap, error)) from None
             self._raise_for(found)
             self._note(found)
             waiting = {**found.said(State.PASSING), **found.unanswered}
@@ -121,11 +121,12 @@ class _Promotion:
             raise Refused(problems)
 
     def _wrong_topics(self, found: Survey) -> Iterator[Problem]:
+        with_partitions = {topic for topic, _ in found.topics.leaders}
         for name in self._names:
             topic = found.topics.topics.get(name)
             if topic is None or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 yield Problem(name, "the cluster has no such topic; nothing is changed")
-            elif topic.error_code:
+            elif topic.error_code or name not in with_partitions:
                 yield Problem(name, f"its metadata: {error_name(topic.error_code)}; nothing is changed")
             elif topic.topic_id == _NO_TOPIC_ID:
                 yield Problem(name, "has no topic id in this cluster; nothing is changed")

@@ -69,7 +69,8 @@ class Brokers:
         except (UpstreamUnreachable, RemoteProtocolError) as error:
             why = str(error)
         except PeerLost:
-            why = "the broker closed the connection without an answer"
+            hint = "" if self.addresses else ": the port may require TLS (--tls) or a login (--sasl-mechanism)"
+            why = f"the broker closed the connection without an answer{hint}"
         client.close()
         raise NoAnswer(why)
 
@@ -111,9 +112,11 @@ async def survey(brokers: Brokers, names: Sequence[str], without: Collection[Top
     live = {broker.node_id for broker in topics.brokers}
     by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
     for partition, leader in sorted(topics.leaders.items()):
+        if partition.topic not in names or partition in without:
+            continue
         if leader not in live:
             found.unanswered[partition] = NO_LEADER
-        elif partition not in without:
+        else:
             by_leader[leader].append(partition)
     async with trio.open_nursery() as nursery:
         for leader, partitions in by_leader.items():
