@@ -130,7 +130,7 @@ class MirrorBrokers:
     def _probed(self, node_id: int, partition: Partition, make: Any) -> Any:
         self.probes[partition] += 1
         error, message, end = self._state(node_id, partition)
-        fields = {"log_append_time": None, "record_errors": (), "error_message": message}
+        fields: dict[str, Any] = {"log_append_time": None, "record_errors": (), "error_message": message}
         fields |= {"base_offset": end, "log_start_offset": min(end, 0), "error_code": error}
         return make("PartitionProduceResponse", index=partition[1], **fields)
 
@@ -155,7 +155,12 @@ class MirrorBrokers:
             self.promoted |= {config.name.split(".", 3)[3]: config.value for config in resource.configs}
             self.leaders |= self.moves
         text = None if self.alter_error is ErrorCode.none else "so says the controller"
-        fields = {"error_code": self.alter_error, "error_message": text, "resource_type": 4, "resource_name": ""}
+        fields: dict[str, Any] = {
+            "error_code": self.alter_error,
+            "error_message": text,
+            "resource_type": 4,
+            "resource_name": "",
+        }
         row = make("AlterConfigsResourceResponse", **fields)
         return make("IncrementalAlterConfigsResponse", throttle_time=timedelta(0), responses=(row,))
 

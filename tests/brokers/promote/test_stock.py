@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from kio.schema.alter_configs.v2 import request as alter
+from kio.schema.alter_configs.v2.response import AlterConfigsResponse
+from kio.schema.errors import ErrorCode
 
 from shoal.protocol.mirror_topics.probe import State, encode_probe, read_probe_answers
 from shoal.protocol.mirror_topics.promotion import encode_promotion, promotion_key, read_promotion, uuid_text
@@ -24,7 +26,7 @@ from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import fill
 from shoal.scenarios.kafka.errors import ToolFailed
 from shoal.scenarios.kafka.java.tools import run_tool
-from tests.support.kio_messages import request_frame
+from tests.support.kio_messages import decode_response, request_frame
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,8 +92,10 @@ async def test_a_stock_broker(version: str, tmp_path: Path) -> None:
         assert await keys() == {promotion_key("payments")}
         assert "log.cleaner.threads=2" in await configs("--describe")
 
-        setting = alter.AlterableConfig(name="log.cleaner.threads", value="1")  # type: ignore[arg-type]
-        defaults = alter.AlterConfigsResource(resource_type=4, resource_name="", configs=(setting,))  # type: ignore[arg-type]
+        values = {"log.cleaner.threads": "1", "min.insync.replicas": "1"}  # 4.x demands the second one (ELR)
+        settings = tuple(alter.AlterableConfig(name=name, value=value) for name, value in values.items())
+        defaults = alter.AlterConfigsResource(resource_type=4, resource_name="", configs=settings)  # type: ignore[arg-type]
         request = request_frame(alter.AlterConfigsRequest(resources=(defaults,), validate_only=False))
-        await exchange(cluster, request)
+        answer = decode_response(await exchange(cluster, request), AlterConfigsResponse)
+        assert [(one.error_code, one.error_message) for one in answer.responses] == [(ErrorCode.none, None)]
         assert await keys() == set(), "AlterConfigs replaces all keys, and so it ends promotions"
