@@ -48,7 +48,7 @@ async def test_a_stock_broker(version: str, tmp_path: Path) -> None:
         return await run_tool("ConfigCommand", *every, *arguments, version=tool)
 
     async def keys() -> set[str]:
-        """Of promotions, as an operator sees them."""
+        """The keys of promotions, as an operator sees them."""
         words = (await configs("--describe")).replace("=", " ").split()
         return {word for word in words if word.startswith(promotion_key(""))}
 
