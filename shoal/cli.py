@@ -63,6 +63,11 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             function="shoal.proxy.cli.gaps:main",
             parser="shoal.proxy.cli.gaps:parser",
         ),
+        "promote": Command(
+            what="make mirror topics of the Java agent ordinary topics, after their mirror has stopped",
+            function="shoal.proxy.cli.promote.command:main",
+            parser="shoal.proxy.cli.promote.command:parser",
+        ),
         "reload": Command(
             what="let a running Shoal use its configuration as it is now",
             function="shoal.proxy.cli.reload:main",

@@ -1,6 +1,7 @@
-"""CreateTopics, DeleteTopics, ListOffsets, DescribeConfigs: requests of Shoal and of legacy clients.
+"""CreateTopics, DeleteTopics, ListOffsets, DescribeConfigs, IncrementalAlterConfigs: requests of Shoal and of legacy
+clients.
 
-4.x brokers support these from versions 2, 1, 1, 1.
+4.x brokers support these from versions 2, 1, 1, 1, 0.
 """
 
 from shoal.protocol.schema.language import parse_message
@@ -118,4 +119,26 @@ Results: []struct
       Source: int8
     ConfigType: int8, versions 3+
     Documentation: string, versions 3+, nullable
+""")
+
+INCREMENTAL_ALTER_CONFIGS_REQUEST = parse_message("""\
+IncrementalAlterConfigsRequest: versions 0-1, flexible 1+
+Resources: []struct
+  ResourceType: int8
+  ResourceName: string
+  Configs: []struct
+    Name: string
+    ConfigOperation: int8
+    Value: string, nullable
+ValidateOnly: bool
+""")
+
+INCREMENTAL_ALTER_CONFIGS_RESPONSE = parse_message("""\
+IncrementalAlterConfigsResponse: versions 0-1, flexible 1+
+ThrottleTimeMs: int32
+Responses: []struct
+  ErrorCode: int16
+  ErrorMessage: string, nullable
+  ResourceType: int8
+  ResourceName: string
 """)

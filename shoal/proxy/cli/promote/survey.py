@@ -1,0 +1,132 @@
+"""Asks the leaders of all partitions once: what each of them says of its partitions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.mirror_topics.probe import State, encode_probe, read_probe_answers
+from shoal.protocol.mirror_topics.topics import encode_topics_request, read_topics
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.cluster.cluster import Cluster
+from shoal.proxy.config.settings import Address
+from shoal.proxy.net.broker_client import BrokerClient
+from shoal.proxy.net.transport import PeerLost
+from shoal.proxy.net.upstream import UpstreamUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from shoal.protocol.mirror_topics.probe import ProbeAnswer
+    from shoal.protocol.mirror_topics.topics import Topics
+    from shoal.protocol.wire.types import TopicPartition
+    from shoal.proxy.config.settings import ClusterSettings, Limits
+    from shoal.proxy.net.upstream import BrokerConnection
+
+__all__ = ["CLIENT_ID", "NO_LEADER", "Brokers", "NoAnswer", "Survey", "survey"]
+
+CLIENT_ID = "shoal-promote"
+NO_LEADER = "has no leader"
+
+
+class NoAnswer(Exception):
+    """The message says why."""
+
+
+class Brokers:
+    """One connection to each broker. `patience`: seconds for an answer. Raises OperatorError."""
+
+    def __init__(self, settings: ClusterSettings, limits: Limits, patience: float) -> None:
+        self.bootstrap = settings.bootstrap
+        self.addresses: dict[int, Address] = {}
+        self._upstream = Cluster(settings, limits).upstream
+        self._limits = limits
+        self._patience = patience
+        self._clients: dict[int | None, BrokerClient] = {}  # None: any broker
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+
+    def name(self, node_id: int) -> str:
+        return f"broker {node_id} ({self.addresses[node_id]})" if node_id in self.addresses else f"broker {node_id}"
+
+    async def exchange(self, node_id: int | None, request: bytes) -> bytes:
+        """With this broker; None: with any. Raises NoAnswer."""
+        client = self._clients.get(node_id)
+        if client is None:
+            client = self._clients[node_id] = BrokerClient(partial(self._connect, node_id), self._limits)
+        if client.is_lost:
+            client.close()
+        try:
+            with trio.move_on_after(self._patience):
+                return await client.exchange(request)
+            why = f"no answer within {self._patience:g} s"
+        except (UpstreamUnreachable, RemoteProtocolError) as error:
+            why = str(error)
+        except PeerLost:
+            hint = "" if self.addresses else ": the port may require TLS (--tls) or a login (--sasl-mechanism)"
+            why = f"the broker closed the connection without an answer{hint}"
+        client.close()
+        raise NoAnswer(why)
+
+    async def _connect(self, node_id: int | None) -> BrokerConnection:
+        if node_id is not None:
+            return await self._upstream.connect([self.addresses[node_id]])
+        return await self._upstream.connect(list(dict.fromkeys((*self.bootstrap, *self.addresses.values()))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """`unanswered`: why there is no answer for a partition."""
+
+    topics: Topics
+    answers: dict[TopicPartition, ProbeAnswer] = field(default_factory=dict)
+    unanswered: dict[TopicPartition, str] = field(default_factory=dict)
+
+    def having(self, *states: State) -> list[TopicPartition]:
+        return sorted(partition for partition, answer in self.answers.items() if answer.state in states)
+
+    def said(self, *states: State) -> dict[TopicPartition, str]:
+        """What the leaders answered, in words."""
+        return {partition: str(self.answers[partition]) for partition in self.having(*states)}
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """The log ends of mirror topics."""
+        return {partition: self.answers[partition].log_end for partition in self.having(State.MIRROR)}
+
+
+async def survey(brokers: Brokers, names: Sequence[str], without: Collection[TopicPartition] = ()) -> Survey:
+    """All partitions of these topics except `without`. Raises NoAnswer if no broker returns the metadata."""
+    frame = await brokers.exchange(None, encode_topics_request(CLIENT_ID, names))
+    try:
+        topics = read_topics(frame)
+    except RemoteProtocolError as error:
+        raise NoAnswer(str(error)) from error
+    brokers.addresses |= {broker.node_id: Address(broker.host, broker.port) for broker in topics.brokers}
+    found = Survey(topics=topics)
+    live = {broker.node_id for broker in topics.brokers}
+    by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+    for partition, leader in sorted(topics.leaders.items()):
+        if partition.topic not in names or partition in without:
+            continue
+        if leader not in live:
+            found.unanswered[partition] = NO_LEADER
+        else:
+            by_leader[leader].append(partition)
+    async with trio.open_nursery() as nursery:
+        for leader, partitions in by_leader.items():
+            nursery.start_soon(_probe, brokers, leader, partitions, found)
+    return found
+
+
+async def _probe(brokers: Brokers, leader: int, partitions: list[TopicPartition], found: Survey) -> None:
+    try:
+        frame = await brokers.exchange(leader, encode_probe(CLIENT_ID, partitions))
+        found.answers.update(read_probe_answers(frame, partitions))
+    except (NoAnswer, RemoteProtocolError) as error:
+        found.unanswered.update(dict.fromkeys(partitions, str(error)))
