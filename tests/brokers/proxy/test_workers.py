@@ -121,10 +121,9 @@ async def until_known(
 
 
 def closed(found: Mapping[tuple[str, ...], float]) -> Counter[str]:
-    """By cause, without those that clients themselves have closed."""
+    """By cause, without those that clients themselves have closed, with or without unread answers."""
     causes = {key[1]: int(value) for key, value in found.items() if key[0] == "shoal_connections_closed_total"}
-    causes.pop("client_closed")
-    return Counter(causes)
+    return Counter({cause: count for cause, count in causes.items() if cause not in ("client_closed", "client_lost")})
 
 
 def saved_ports(state: Path) -> set[int]:
