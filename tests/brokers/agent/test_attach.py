@@ -30,6 +30,16 @@ def said(cluster: Cluster) -> list[str]:
     return [line for line in cluster.nodes[1].process.output().splitlines() if line.startswith("shoal-agent")]
 
 
+def disguised_as(version: str, monkeypatch: pytest.MonkeyPatch, work: Path) -> None:
+    (work / "front" / "kafka").mkdir(parents=True)
+    (work / "front" / "kafka" / "kafka-version.properties").write_text(f"version={version}\n")
+
+    async def disguised(real: str) -> Path:
+        return Path(f"{work / 'front'}:{await jars(real)}")  # the class path is this with "/*" at its end
+
+    monkeypatch.setattr(broker, "jars", disguised)
+
+
 def test_the_jar_is_for_java_11_and_brings_no_package_that_a_broker_may_have() -> None:
     jar = zipfile.ZipFile(agent_option().partition(":")[2])
     classes = [name for name in jar.namelist() if name.endswith(".class")]
@@ -52,13 +62,7 @@ async def test_an_unknown_broker_starts_as_stock(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, topic: str, disguise: str
 ) -> None:
     """A 4.3.0 that claims to be another version: unknown ones, and one with different classes."""
-    (tmp_path / "front" / "kafka").mkdir(parents=True)
-    (tmp_path / "front" / "kafka" / "kafka-version.properties").write_text(f"version={disguise}\n")
-
-    async def disguised(version: str) -> Path:
-        return Path(f"{tmp_path / 'front'}:{await jars(version)}")  # the class path is this with "/*" at its end
-
-    monkeypatch.setattr(broker, "jars", disguised)
+    disguised_as(disguise, monkeypatch, tmp_path)
     async with running_cluster(tmp_path, ClusterSpec(agent=True, jmx=True)) as cluster:
         (line,) = said(cluster)
         assert line.startswith(f"shoal-agent 0.1.0: Kafka {disguise} is left as it is, nothing is patched: ")
@@ -103,3 +107,29 @@ async def test_a_node_goes_back_to_stock_and_forth(tmp_path: Path, topic: str) -
         node.agent = True
         await node.start()
         assert produce_one(node.address, topic, batches(2)) == Answer(0, 10)
+
+
+@pytest.mark.agent
+@pytest.mark.parametrize(
+    ("names", "disguise", "why"),
+    [
+        ("orders(", "", "it is no regular expression: Unclosed group"),
+        ("orders", "4.4.0", "this version is none of 3.9.x, 4.0.x, 4.1.x, 4.2.x, 4.3.x"),
+        ("orders", "4.2.0", "there is no class org.apache.kafka.common.record."),
+    ],
+)
+async def test_mirror_topics_are_off_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, names: str, disguise: str, why: str
+) -> None:
+    """And the broker starts, with ordinary topics of these names."""
+    if disguise:
+        disguised_as(disguise, monkeypatch, tmp_path)
+    spec = ClusterSpec(agent=True, jvm_options=(f"-Dshoal.mirror.topics={names}",))
+    async with running_cluster(tmp_path, spec) as cluster:
+        _, line = said(cluster)
+        off = (
+            f"shoal-agent 0.1.0: mirror topics (shoal.mirror.topics={names}) are off, these topics are ordinary ones: "
+        )
+        assert line.startswith(off + why)
+        await Topics(cluster.bootstrap).create("orders")
+        assert produce_one(cluster.nodes[1].address, "orders", batches(1)) == Answer(0, 0)

@@ -10,6 +10,7 @@
  *     Advices    the code that is inserted into them: calls of the next classes
  *     RequestGate, SetValidator with Results, ProducerCodecs, Duplicates with WrittenLog, Confirmation
  *     RecordSet  the bytes of a set: which sets the agent handles
+ *     mirror     mirror topics, which keep the offsets of their source: a package with patches of its own
  *     Status     the MBean shoal:type=MultiBatchAgent
  * </pre>
  *
