@@ -79,7 +79,11 @@ final class BatchRecords implements Closeable {
                 && (long) TIMESTAMP.invokeExact(one) == (long) TIMESTAMP.invokeExact(other)
                 && Objects.equals((Object) KEY.invokeExact(one), (Object) KEY.invokeExact(other))
                 && Objects.equals((Object) VALUE.invokeExact(one), (Object) VALUE.invokeExact(other))
-                && Arrays.equals((Object[]) (Object) HEADERS.invokeExact(one), (Object[]) (Object) HEADERS.invokeExact(other));
+                && Arrays.equals(headers(one), headers(other));
+    }
+
+    private static Object[] headers(Object record) throws Throwable {
+        return (Object[]) (Object) HEADERS.invokeExact(record);
     }
 
     private static MethodHandle iterator(Class<?> owner, String name) {

@@ -20,7 +20,8 @@ final class MirrorLog {
     private static final Class<?> PARTITION = Members.type("org.apache.kafka.common.TopicPartition");
     private static final Class<?> CONFIG = Members.type(LOG + "LogConfig");
     private static final Class<?> INFO = Members.type(LOG + "LogAppendInfo");
-    private static final Class<?> EPOCHS = Members.type("org.apache.kafka.storage.internals.epoch.LeaderEpochFileCache");
+    private static final Class<?> EPOCHS =
+            Members.type("org.apache.kafka.storage.internals.epoch.LeaderEpochFileCache");
     private static final Class<?> EPOCH = Members.type(LOG + "EpochEntry");
     private static final Class<?> STATE = Members.type(LOG + "ProducerStateManager");
     private static final Class<?> PRODUCER = Members.type(LOG + "ProducerStateEntry");
@@ -136,7 +137,7 @@ final class MirrorLog {
         return WrittenLog.read(log, offset, size);
     }
 
-    /** Of an empty log; not below its end. */
+    /** An empty log begins at another offset, not below its end. */
     void startAt(long offset) throws Throwable {
         TRUNCATE.invokeExact(log, offset, (Object) NONE.invokeExact());
     }

@@ -49,7 +49,7 @@ public final class MirrorTopics {
     /** Kafka's LogAppendInfo; null: Kafka's own code appends these records. */
     public static Object append(Object kafkaLog, Object records, int leaderEpoch, Object origin) throws Throwable {
         MirrorLog log = new MirrorLog(kafkaLog);
-        if (names == null || !names.matcher(log.topic()).matches() || !Promotions.areKnown()) {
+        if (!isMirrorTopic(log.topic()) || !Promotions.areKnown()) {
             return null;
         }
         ByteBuffer bytes = KafkaRecords.bytes(records);
@@ -61,6 +61,11 @@ public final class MirrorTopics {
             default:
                 return null;
         }
+    }
+
+    /** Kafka's own topics never are, whatever the pattern is. */
+    private static boolean isMirrorTopic(String topic) {
+        return names != null && names.matcher(topic).matches() && !topic.startsWith("__");
     }
 
     private static Object ofClient(MirrorLog log, ByteBuffer bytes, int leaderEpoch) throws Throwable {
@@ -114,8 +119,8 @@ public final class MirrorTopics {
         int next = 0;
         while (next < set.size() && set.last(next) < log.end()) {
             if (set.base(next) < log.start()) {
-                throw Refusal.malformed("the batch at offset " + set.base(next) + " can't be compared: the log starts at "
-                        + log.start());
+                throw Refusal.malformed("the batch at offset " + set.base(next)
+                        + " can't be compared: the log starts at " + log.start());
             } else if (!LoggedBatches.hold(log, set, next)) {
                 throw Refusal.malformed("the batch at offset " + set.base(next) + " is another than the log has there:"
                         + " its source was created again or truncated, or " + log.name() + " had another writer");

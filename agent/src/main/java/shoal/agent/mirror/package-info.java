@@ -18,7 +18,7 @@
  * end): a set that follows a refused one in the pipeline can't leave a hole that nothing fills.
  *
  * <p><b>Idempotent by offset.</b> Batches below the log's end are left out, if the log has the same records there.
- * Otherwise the set is refused (87): the source was re-created or truncated, or somebody else has written here.
+ * Otherwise the set is refused (87): the source was re-created or truncated, or another client has written here.
  *
  * <p><b>The follower's path.</b> {@code appendAsFollower} takes batches with any offsets, holes and timestamps, and
  * keeps their bytes; LogValidator, on the leader's path, would not. Its one trap: a gap directly after an election. The
