@@ -27,7 +27,7 @@ from .security.listeners import BrokerSecurity, BrokerTls
 from .security.tokens import TokenIssuer
 from .settings import NodeSettings, Ports, new_cluster_id, scram_arguments
 
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 180.0  # 10 s, on a machine that has nothing else to do
 STOP_TIMEOUT_S = 30.0
 _MAX_REPLICATION = 3
 

@@ -214,11 +214,9 @@ PROBES: dict[str, tuple[Callable[[World], list[str]], str]] = {
 def test_probes(world: World, mistake: str) -> None:
     arguments, words = PROBES[mistake]
     command = [sys.executable, "-m", "shoal", "probe", *arguments(world)]
-    start = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=12)  # its own limit: 30 s
     assert words in done.stdout + done.stderr
     assert done.returncode in (2, 5)
-    assert time.monotonic() - start < SECONDS + 2  # of which most is Python's start
 
 
 # -- clients -----------------------------------------------------------------------------------------------------------
