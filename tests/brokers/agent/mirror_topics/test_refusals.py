@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shoal.protocol.records.batch import CONTROL, TRANSACTIONAL, NewRecord, encode_batch
+from shoal.protocol.records.batch import CONTROL, TRANSACTIONAL, NewRecord, encode_batch, seal_batch
 from shoal.protocol.wire.compression import Codec
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.process import until
@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 
 TRANSACTION_REFUSED = 53
 _RECORDS = [NewRecord(TIMESTAMP, b"k", b"v")]
+
+
+def uncompressed(codec: Codec) -> bytes:
+    """A batch that says it is compressed."""
+    stamps = {"base_timestamp": TIMESTAMP, "max_timestamp": TIMESTAMP}
+    return seal_batch(b"", codec=Codec.NONE, attributes=codec, base_offset=3, record_count=1, **stamps)
+
 
 BAD = {
     "CRC": (damaged(dense(3, 2), -3), CORRUPT, "the batch at offset 3 has a wrong CRC"),
@@ -64,6 +71,10 @@ BAD = {
         INVALID,
         "a mirror's batch has a producer id, or is of a transaction",
     ),
+    **{
+        f"no {codec.name} stream": (uncompressed(codec), INVALID, "a batch can't be read: ")
+        for codec in list(Codec)[1:]
+    },
     "more records than offsets": (
         batch(3, 0, 1, 2, last=1),
         INVALID,

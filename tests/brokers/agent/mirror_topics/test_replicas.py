@@ -14,7 +14,7 @@ import trio
 from shoal.protocol.records.batch import read_batch_header
 from shoal.protocol.wire.compression import Codec
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, Node
-from shoal.scenarios.kafka.content.topics import Topics
+from shoal.scenarios.kafka.content.topics import OffsetRange, Topics
 from shoal.scenarios.kafka.process import until
 from tests.brokers.agent.conftest import LINES
 from tests.brokers.agent.logs import log_batches
@@ -109,12 +109,37 @@ async def test_kills_of_leaders_with_eight_in_flight(three: Cluster, topic: str)
         for index in (node.data / f"{name}-0").glob("*.*index"):
             index.unlink()
     await three_start(three)
-    end = read_batch_header(batches[-1], 0, len(batches[-1])).last_offset + 1
+    end = end_of(batches)
     assert (
         send(await until_led(three, name), name, flagged(dense(end, 1))).error == 0
     )  # followers learn the epoch by it
     found = [one for one in await until_all_is_equal(three, name) if one not in fillers]
     assert without_epochs(found) == without_epochs([*batches, dense(end, 1)])
+
+
+async def test_replicas_that_come_later_begin_where_the_source_does(three: Cluster, topic: str) -> None:
+    """A follower that was down at the start, and a new replica."""
+    name = MIRRORED + topic
+    await Topics(three.bootstrap).create(name, replication=2, config={"min.insync.replicas": "1"})
+    await until_known(three, name)
+    leader = await until_led(three, name)
+    follower, other = sorted(
+        (node for node in three.nodes.values() if node is not leader),
+        key=lambda node: not (node.data / f"{name}-0").is_dir(),
+    )
+    follower.kill()
+    batches = holed(20, base=FAR)
+    Sender(three, name, batches).run()
+    await follower.start()
+    reassign(leader, name, [leader, follower, other])
+    assert without_epochs(await until_all_is_equal(three, name)) == without_epochs(batches)
+    files = [sorted(path.name for path in (node.data / f"{name}-0").glob("*.log")) for node in three.nodes.values()]
+    assert files == [[f"{FAR:020}.log"]] * 3
+    assert await Topics(three.bootstrap).spans(name) == {0: OffsetRange(FAR, end_of(batches))}
+
+
+def end_of(batches: list[bytes]) -> int:
+    return read_batch_header(batches[-1], 0, len(batches[-1])).last_offset + 1
 
 
 async def test_a_stale_replica_behind_a_gap_at_an_election(three: Cluster, topic: str) -> None:
@@ -146,9 +171,7 @@ async def test_a_stale_replica_behind_a_gap_at_an_election(three: Cluster, topic
 
 async def lead(now: Node, then: Node, topic: str, order: list[Node]) -> None:
     """Another leader, by preference."""
-    partition = {"partition_index": 0, "replicas": [node.settings.node_id for node in order]}
-    asked = {"timeout_ms": 30_000, "topics": [{"name": topic, "partitions": [partition]}]}
-    assert int(ask(now.address, "alter_partition_reassignments", 0, asked).error_code) == 0
+    reassign(now, topic, order)
 
     def led() -> bool:
         partitions = [{"topic": topic, "partitions": [0]}]
@@ -158,3 +181,10 @@ async def lead(now: Node, then: Node, topic: str, order: list[Node]) -> None:
         return int(found.leader_id) == then.settings.node_id
 
     await until(led, within=60, what=f"node {then.settings.node_id} to lead")
+
+
+def reassign(through: Node, topic: str, replicas: list[Node]) -> None:
+    partition = {"partition_index": 0, "replicas": [node.settings.node_id for node in replicas]}
+    asked = {"timeout_ms": 30_000, "topics": [{"name": topic, "partitions": [partition]}]}
+    answer = ask(through.address, "alter_partition_reassignments", 0, asked)
+    assert int(answer.error_code) == int(answer.responses[0].partitions[0].error_code) == 0

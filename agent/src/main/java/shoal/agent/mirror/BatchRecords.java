@@ -30,25 +30,34 @@ final class BatchRecords implements Closeable {
 
     private final Iterator<?> iterator;
 
-    private BatchRecords(Object iterator) {
-        this.iterator = (Iterator<?>) iterator;
+    private BatchRecords(MethodHandle iterator, Object batch) throws Throwable {
+        try {
+            this.iterator = (Iterator<?>) (Object) iterator.invokeExact(batch, (Object) NO_CACHING.invokeExact());
+        } catch (RuntimeException e) { // a codec reads its header here
+            throw unreadable(e);
+        }
     }
 
     static BatchRecords of(Object batch) throws Throwable {
-        return new BatchRecords((Object) WHOLE.invokeExact(batch, (Object) NO_CACHING.invokeExact()));
+        return new BatchRecords(WHOLE, batch);
     }
 
     /** Keys and values are skipped; only {@link #offset} and {@link #hasKey} may be asked. */
     static BatchRecords withoutContent(Object batch) throws Throwable {
-        return new BatchRecords((Object) WITHOUT_CONTENT.invokeExact(batch, (Object) NO_CACHING.invokeExact()));
+        return new BatchRecords(WITHOUT_CONTENT, batch);
+    }
+
+    /** InvalidRecordException, KafkaException of a codec. */
+    private static Refusal unreadable(RuntimeException e) {
+        return Refusal.malformed("a batch can't be read: " + e.getMessage());
     }
 
     /** Null: there are no more. */
     Object next() throws Refusal {
         try {
             return iterator.hasNext() ? iterator.next() : null;
-        } catch (RuntimeException e) { // InvalidRecordException, KafkaException of a codec
-            throw Refusal.malformed("a batch can't be read: " + e.getMessage());
+        } catch (RuntimeException e) {
+            throw unreadable(e);
         }
     }
 

@@ -108,7 +108,8 @@ final class MirrorSet {
     private boolean isInOrder(int index) {
         long base = base(index);
         int delta = bytes.getInt(starts[index] + LAST_OFFSET_DELTA);
-        boolean isSane = base >= 0 && delta >= 0 && base + delta >= 0 && records(index) <= (long) delta + 1;
+        long end = base + delta + 1; // below 0: beyond the greatest offset
+        boolean isSane = base >= 0 && delta >= 0 && end > 0 && records(index) <= (long) delta + 1;
         return isSane && (flag(index) <= PROBE || expectedEnd(index) >= 0)
                 && (index == 0 || expectedEnd(index) == last(index - 1) + 1);
     }

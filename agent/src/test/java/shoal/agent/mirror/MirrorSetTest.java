@@ -102,6 +102,7 @@ class MirrorSetTest {
         refused(batch -> batch.putInt(57, 3)); // more records than offsets
         refused(batch -> batch.putLong(0, -1));
         refused(batch -> batch.putLong(0, Long.MAX_VALUE));
+        refused(batch -> batch.putLong(0, Long.MAX_VALUE - 1)); // no offset is left for the end
         ByteBuffer old = batch(1, 0, 1, -2);
         old.put(16, (byte) 1);
         refused(batch(0, 0, 1, -2), old);
