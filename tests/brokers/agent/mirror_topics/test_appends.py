@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.wire.compression import Codec
 from shoal.scenarios.kafka.content.reading import read_all
 from shoal.scenarios.kafka.content.topics import OffsetRange, Topics
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from shoal.scenarios.kafka.broker import Cluster, Node
 
 _EPOCH = slice(12, 16)
+SET_TOO_LARGE = 18  # for segment.bytes
 
 
 def without_epochs(batches: list[bytes]) -> list[bytes]:
@@ -79,6 +81,20 @@ async def test_the_fence_stops_what_follows_a_refused_set(cluster: Cluster, node
     assert send(node, mirrored, flagged(dense(5, 1), 1)).text == "expected end 4, the log ends at 3"
     assert send(node, mirrored, flagged(dense(5, 1), 2)) == Answer(0, 5, 0, None)
     assert [offset for offset, _ in await offsets(cluster, mirrored)] == [0, 1, 2, 5]
+
+
+async def test_a_gap_of_which_the_log_has_only_the_filler(cluster: Cluster, node: Node, mirrored: str) -> None:
+    """The first batch of a leader epoch, behind a gap, is too large for a segment; or its leader died behind the
+    filler. It can be sent again as it is."""
+    await Topics(cluster.bootstrap).alter(mirrored, {"segment.bytes": "1048576", "max.message.bytes": "2000000"})
+    too_large = encode_batch([NewRecord(0, b"k", bytes(1_100_000))], base_offset=100)
+    assert send(node, mirrored, flagged(too_large, 100)).error == SET_TOO_LARGE
+    assert send(node, mirrored, probe()) == Answer(0, 100, 0, None)
+    assert send(node, mirrored, flagged(dense(100, 1), 100)) == Answer(0, 100, 0, None)
+    assert send(node, mirrored, flagged(batch(101, last=3))) == Answer(0, 101, 0, None)
+    assert send(node, mirrored, flagged(dense(110, 1), 10)).text == "expected end 100, the log ends at 105"
+    assert send(node, mirrored, flagged(dense(110, 1), 9)) == Answer(0, 110, 0, None)
+    assert [offset for offset, _ in await offsets(cluster, mirrored)] == [100, 110]
 
 
 async def test_batches_that_are_in_the_log_are_left_out(cluster: Cluster, node: Node, mirrored: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
 
 from shoal.protocol.records.batch import CONTROL, TRANSACTIONAL, NewRecord, encode_batch
 from shoal.protocol.wire.compression import Codec
+from shoal.protocol.wire.crc import crc32c
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.process import until
 from tests.brokers.agent.logs import log_batches
@@ -34,6 +36,13 @@ if TYPE_CHECKING:
 
 TRANSACTION_REFUSED = 53
 _RECORDS = [NewRecord(TIMESTAMP, b"k", b"v")]
+
+
+def _with_payload(made: bytes, payload: bytes) -> bytes:
+    """The header of a batch, and other bytes behind it."""
+    covered = made[21:61] + payload
+    return made[:8] + struct.pack(">i", 49 + len(payload)) + made[12:17] + struct.pack(">I", crc32c(covered)) + covered
+
 
 BAD = {
     "CRC": (damaged(dense(3, 2), -3), CORRUPT, "the batch at offset 3 has a wrong CRC"),
@@ -70,6 +79,21 @@ BAD = {
         "a mirror's batch at offset 3 has impossible fields",
     ),
     "below 0": (dense(-3, 2), INVALID, "a mirror's batch at offset -3 has impossible fields"),
+    "the last of all offsets": (
+        encode_batch(_RECORDS, base_offset=2**63 - 1),
+        INVALID,
+        f"a mirror's batch at offset {2**63 - 1} has impossible fields",
+    ),
+    "a codec that cannot begin": (
+        _with_payload(dense(3, 2, codec=Codec.GZIP), b"no gzip"),
+        INVALID,
+        "a batch can't be read: ",
+    ),
+    "a filler with more than a header": (
+        _with_payload(batch(3, last=4), b"more"),
+        INVALID,
+        "the batch at offset 3 has no records, but bytes of some",
+    ),
     "at the end of all offsets": (
         encode_batch(_RECORDS, base_offset=2**63 - 1, last_offset_delta=1),
         INVALID,
@@ -176,6 +200,16 @@ async def test_records_that_compaction_has_removed_are_no_difference(cluster: Cl
     await until(cleaned, within=60, what="compaction")
     assert send(node, name, *sent) == Answer(0, 0, 0, None)
     assert refused(node, name, flagged(few_keys(0, seed=1)))[0] == INVALID
+
+
+async def test_what_was_never_compacted_has_all_its_records(cluster: Cluster, node: Node, topic: str) -> None:
+    name = MIRRORED + topic
+    await Topics(cluster.bootstrap).create(name, config={"cleanup.policy": "compact"})
+    assert send(node, name, flagged(batch(0, last=9))).error == 0  # a gap of the source
+    assert send(node, name, flagged(batch(10, 0, 3, last=9))).error == 0
+    assert refused(node, name, starting(dense(0, 10)))[0] == INVALID
+    assert refused(node, name, flagged(dense(10, 10)))[0] == INVALID
+    assert send(node, name, flagged(batch(10, 0, 3, last=9))) == Answer(0, 10, 0, None)
 
 
 def few_keys(base: int, seed: int = 0) -> bytes:

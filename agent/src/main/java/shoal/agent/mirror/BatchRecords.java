@@ -35,20 +35,32 @@ final class BatchRecords implements Closeable {
     }
 
     static BatchRecords of(Object batch) throws Throwable {
-        return new BatchRecords((Object) WHOLE.invokeExact(batch, (Object) NO_CACHING.invokeExact()));
+        return of(batch, WHOLE);
     }
 
     /** Keys and values are skipped; only {@link #offset} and {@link #hasKey} may be asked. */
     static BatchRecords withoutContent(Object batch) throws Throwable {
-        return new BatchRecords((Object) WITHOUT_CONTENT.invokeExact(batch, (Object) NO_CACHING.invokeExact()));
+        return of(batch, WITHOUT_CONTENT);
+    }
+
+    private static BatchRecords of(Object batch, MethodHandle iterator) throws Throwable {
+        try {
+            return new BatchRecords((Object) iterator.invokeExact(batch, (Object) NO_CACHING.invokeExact()));
+        } catch (RuntimeException e) { // of a codec that reads a header at once
+            throw unreadable(e);
+        }
+    }
+
+    private static Refusal unreadable(RuntimeException e) { // InvalidRecordException, KafkaException of a codec
+        return Refusal.malformed("a batch can't be read: " + e.getMessage());
     }
 
     /** Null: there are no more. */
     Object next() throws Refusal {
         try {
             return iterator.hasNext() ? iterator.next() : null;
-        } catch (RuntimeException e) { // InvalidRecordException, KafkaException of a codec
-            throw Refusal.malformed("a batch can't be read: " + e.getMessage());
+        } catch (RuntimeException e) {
+            throw unreadable(e);
         }
     }
 

@@ -47,6 +47,11 @@ final class MirrorLog {
     private static final MethodHandle MAX_SIZE = Members.handle(
                     Members.method(CONFIG, "maxMessageSize", int.class))
             .asType(MethodType.methodType(int.class, Object.class));
+    private static final Class<?> SEGMENT = Members.type(LOG + "LogSegment");
+    private static final MethodHandle ACTIVE = get(Members.handle(Members.method(TYPE, "activeSegment", SEGMENT)));
+    private static final MethodHandle SEGMENT_START = Members.handle(
+                    Members.method(SEGMENT, "baseOffset", long.class))
+            .asType(MethodType.methodType(long.class, Object.class));
     private static final MethodHandle GET_EPOCHS = epochs();
     private static final MethodHandle LATEST = get(Members.handle(
             Members.method(EPOCHS, "latestEntry", Optional.class)));
@@ -110,6 +115,11 @@ final class MirrorLog {
 
     boolean isCompacted() throws Throwable {
         return (boolean) COMPACT.invokeExact((Object) GET_CONFIG.invokeExact(log));
+    }
+
+    /** Whether compaction may have removed records from this offset on: the active segment is never cleaned. */
+    boolean mayBeCleaned(long offset) throws Throwable {
+        return isCompacted() && offset < (long) SEGMENT_START.invokeExact((Object) ACTIVE.invokeExact(log));
     }
 
     /** max.message.bytes. */

@@ -23,6 +23,9 @@ final class MirrorSet {
     private static final int COUNT = 57;
     private static final int HEADER = 61;
 
+    /** A log that ends behind 2^63 - 1 would end below 0. */
+    private static final long LAST_OFFSET = Long.MAX_VALUE - 1;
+
     private static final int CODEC = 0x07;
     private static final int LAST_CODEC = 4; // zstd
     private static final int TRANSACTIONAL = 0x10;
@@ -108,7 +111,7 @@ final class MirrorSet {
     private boolean isInOrder(int index) {
         long base = base(index);
         int delta = bytes.getInt(starts[index] + LAST_OFFSET_DELTA);
-        boolean isSane = base >= 0 && delta >= 0 && base + delta >= 0 && records(index) <= (long) delta + 1;
+        boolean isSane = base >= 0 && delta >= 0 && base <= LAST_OFFSET - delta && records(index) <= (long) delta + 1;
         return isSane && (flag(index) <= PROBE || expectedEnd(index) >= 0)
                 && (index == 0 || expectedEnd(index) == last(index - 1) + 1);
     }
@@ -150,6 +153,10 @@ final class MirrorSet {
 
     int bytes(int index) {
         return starts[index + 1] - starts[index];
+    }
+
+    boolean isOnlyHeader(int index) {
+        return bytes(index) == HEADER;
     }
 
     /** One batch; writing to it writes to the set. */

@@ -41,7 +41,7 @@ public final class MirrorTopics {
                 new Patches.Patch(Promotions.PATCHED, MirrorAdvices.NewImage.class));
     }
 
-    /** The topics whose whole name matches; call it when the methods are patched. */
+    /** The topics whose whole name matches, except Kafka's own; call it when the methods are patched. */
     public static void use(Pattern pattern) {
         names = pattern;
     }
@@ -49,7 +49,7 @@ public final class MirrorTopics {
     /** Kafka's LogAppendInfo; null: Kafka's own code appends these records. */
     public static Object append(Object kafkaLog, Object records, int leaderEpoch, Object origin) throws Throwable {
         MirrorLog log = new MirrorLog(kafkaLog);
-        if (names == null || !names.matcher(log.topic()).matches() || !Promotions.areKnown()) {
+        if (!isMirrorTopic(log.topic()) || !Promotions.areKnown()) {
             return null;
         }
         ByteBuffer bytes = KafkaRecords.bytes(records);
@@ -61,6 +61,11 @@ public final class MirrorTopics {
             default:
                 return null;
         }
+    }
+
+    /** Not Kafka's own (two underscores): their coordinators expect that each of their markers has an offset. */
+    private static boolean isMirrorTopic(String topic) {
+        return names != null && !topic.startsWith("__") && names.matcher(topic).matches();
     }
 
     private static Object ofClient(MirrorLog log, ByteBuffer bytes, int leaderEpoch) throws Throwable {
@@ -137,12 +142,17 @@ public final class MirrorTopics {
             } else if (base > end) {
                 log.startAt(base);
             }
-        } else if (set.expectedEnd(next) != end) {
+        } else if (set.expectedEnd(next) != end && !isGap(log, set.expectedEnd(next), end)) {
             throw Refusal.wrongEnd("end " + set.expectedEnd(next), end);
         } else if (base > end && log.beginsEpoch()) {
             log.append(MirrorSet.filler(end, base - 1, leaderEpoch), leaderEpoch);
             MirrorStatus.filled();
         }
+    }
+
+    /** The filler of {@link #makeRoom} may be in the log without the batch behind it: the leader failed in between. */
+    private static boolean isGap(MirrorLog log, long first, long end) throws Throwable {
+        return log.start() <= first && first < end && LoggedBatches.areFillers(log, first, end);
     }
 
     /**

@@ -45,7 +45,9 @@ final class Verifier {
             before = offset;
             count++;
         }
-        if (count != set.records(index)) {
+        if (count == 0 && !set.isOnlyHeader(index)) { // an iterator of no records does not look behind the header
+            throw Refusal.malformed("the batch at offset " + set.base(index) + " has no records, but bytes of some");
+        } else if (count != set.records(index)) {
             throw Refusal.malformed("the batch at offset " + set.base(index) + " has " + count + " records, not "
                     + set.records(index));
         }
