@@ -81,6 +81,17 @@ async def test_the_fence_stops_what_follows_a_refused_set(cluster: Cluster, node
     assert [offset for offset, _ in await offsets(cluster, mirrored)] == [0, 1, 2, 5]
 
 
+async def test_a_gap_of_which_the_log_has_only_the_filler(cluster: Cluster, node: Node, mirrored: str) -> None:
+    """Its leader died behind the filler: the batch can be sent again as it is."""
+    assert send(node, mirrored, flagged(batch(0, last=59))) == Answer(0, 0, 0, None)
+    assert send(node, mirrored, flagged(batch(60, last=39))) == Answer(0, 60, 0, None)
+    assert send(node, mirrored, flagged(dense(100, 1), 100)) == Answer(0, 100, 0, None)
+    assert send(node, mirrored, flagged(batch(101, last=3))) == Answer(0, 101, 0, None)
+    assert send(node, mirrored, flagged(dense(110, 1), 10)).text == "expected end 100, the log ends at 105"
+    assert send(node, mirrored, flagged(dense(110, 1), 9)) == Answer(0, 110, 0, None)
+    assert [offset for offset, _ in await offsets(cluster, mirrored)] == [100, 110]
+
+
 async def test_batches_that_are_in_the_log_are_left_out(cluster: Cluster, node: Node, mirrored: str) -> None:
     parts = [flagged(dense(base, 2, codec=Codec.LZ4)) for base in (0, 2, 4, 6)]
     assert send(node, mirrored, *parts[:2]) == Answer(0, 0, 0, None)

@@ -16,6 +16,7 @@ from tests.support.batches import damaged
 
 from .rig import (
     CORRUPT,
+    FAR,
     INVALID,
     MIRRORED,
     READ_ONLY,
@@ -25,6 +26,7 @@ from .rig import (
     batch,
     dense,
     flagged,
+    probe,
     send,
     starting,
 )
@@ -33,13 +35,14 @@ if TYPE_CHECKING:
     from shoal.scenarios.kafka.broker import Cluster, Node
 
 TRANSACTION_REFUSED = 53
+SET_TOO_LARGE = 18
+STAMPS = {"base_timestamp": TIMESTAMP, "max_timestamp": TIMESTAMP}
 _RECORDS = [NewRecord(TIMESTAMP, b"k", b"v")]
 
 
 def uncompressed(codec: Codec) -> bytes:
     """A batch that says it is compressed."""
-    stamps = {"base_timestamp": TIMESTAMP, "max_timestamp": TIMESTAMP}
-    return seal_batch(b"", codec=Codec.NONE, attributes=codec, base_offset=3, record_count=1, **stamps)
+    return seal_batch(b"", codec=Codec.NONE, attributes=codec, base_offset=3, record_count=1, **STAMPS)
 
 
 BAD = {
@@ -81,6 +84,16 @@ BAD = {
         "a mirror's batch at offset 3 has impossible fields",
     ),
     "below 0": (dense(-3, 2), INVALID, "a mirror's batch at offset -3 has impossible fields"),
+    "the last of all offsets": (
+        encode_batch(_RECORDS, base_offset=2**63 - 1),
+        INVALID,
+        f"a mirror's batch at offset {2**63 - 1} has impossible fields",
+    ),
+    "a filler with more than a header": (
+        seal_batch(b"more", codec=Codec.NONE, base_offset=3, record_count=0, last_offset_delta=1, **STAMPS),
+        INVALID,
+        "the batch at offset 3 has no records, but bytes of some",
+    ),
     "at the end of all offsets": (
         encode_batch(_RECORDS, base_offset=2**63 - 1, last_offset_delta=1),
         INVALID,
@@ -139,6 +152,17 @@ async def test_an_ordinary_producer_is_told_that_the_topic_is_read_only(node: No
         assert refused(node, begun, *sent) == (READ_ONLY, text)
 
 
+async def test_a_set_that_is_too_large_for_a_segment_changes_nothing(
+    cluster: Cluster, node: Node, mirrored: str
+) -> None:
+    await Topics(cluster.bootstrap).alter(mirrored, {"segment.bytes": "1048576", "max.message.bytes": "2000000"})
+    large = encode_batch([NewRecord(0, b"k", bytes(1_100_000))], base_offset=FAR)
+    found, said = refused(node, mirrored, starting(large))
+    assert (found, said.endswith("segment.bytes of the topic is 1048576")) == (SET_TOO_LARGE, True)
+    assert send(node, mirrored, probe()) == Answer(0, 0, 0, None)
+    assert send(node, mirrored, flagged(dense(0, 1))) == Answer(0, 0, 0, None)
+
+
 async def test_a_batch_that_straddles_the_end(node: Node, begun: str) -> None:
     assert refused(node, begun, flagged(dense(1, 4))) == (
         INVALID,
@@ -187,6 +211,16 @@ async def test_records_that_compaction_has_removed_are_no_difference(cluster: Cl
     await until(cleaned, within=60, what="compaction")
     assert send(node, name, *sent) == Answer(0, 0, 0, None)
     assert refused(node, name, flagged(few_keys(0, seed=1)))[0] == INVALID
+
+
+async def test_what_was_never_compacted_has_all_its_records(cluster: Cluster, node: Node, topic: str) -> None:
+    name = MIRRORED + topic
+    await Topics(cluster.bootstrap).create(name, config={"cleanup.policy": "compact"})
+    assert send(node, name, flagged(batch(0, last=9))).error == 0  # a gap of the source
+    assert send(node, name, flagged(batch(10, 0, 3, last=9))).error == 0
+    assert refused(node, name, starting(dense(0, 10)))[0] == INVALID
+    assert refused(node, name, flagged(dense(10, 10)))[0] == INVALID
+    assert send(node, name, flagged(batch(10, 0, 3, last=9))) == Answer(0, 10, 0, None)
 
 
 def few_keys(base: int, seed: int = 0) -> bytes:

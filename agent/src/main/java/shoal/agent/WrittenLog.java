@@ -14,6 +14,9 @@ public final class WrittenLog {
     private static final Class<?> RECORDS = Members.recordType("Records");
     private static final Class<?> BATCH = Members.recordType("RecordBatch");
 
+    private static final Class<?> OUT_OF_RANGE =
+            Members.type("org.apache.kafka.common.errors.OffsetOutOfRangeException");
+
     private static final MethodHandle READ = Members.handle(
                     Members.method(TYPE, "read", FETCHED, long.class, int.class, ISOLATION, boolean.class))
             .asType(MethodType.methodType(
@@ -64,8 +67,11 @@ public final class WrittenLog {
             Object isolation = (Object) TO_THE_END.invokeExact();
             return batches(
                     (Object) READ_RECORDS.invokeExact((Object) READ.invokeExact(log, offset, size, isolation, true)));
-        } catch (RuntimeException e) { // OffsetOutOfRangeException: deleted meanwhile
-            return Collections.emptyIterator();
+        } catch (RuntimeException e) {
+            if (OUT_OF_RANGE.isInstance(e)) { // deleted meanwhile
+                return Collections.emptyIterator();
+            }
+            throw e;
         }
     }
 

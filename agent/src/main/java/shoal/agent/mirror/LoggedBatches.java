@@ -19,6 +19,8 @@ final class LoggedBatches {
     private static final Class<?> BATCH = Members.recordType("RecordBatch");
     private static final MethodHandle BASE = ofBatch("baseOffset", long.class);
     private static final MethodHandle LAST = ofBatch("lastOffset", long.class);
+    private static final MethodHandle COUNT = Members.handle(Members.method(BATCH, "countOrNull", Integer.class))
+            .asType(MethodType.methodType(Object.class, Object.class));
     private static final MethodHandle CONTROL = ofBatch("isControlBatch", boolean.class);
 
     private LoggedBatches() {}
@@ -30,7 +32,20 @@ final class LoggedBatches {
         if (logged.hasNext() && sameAt(set.base(index), logged.next(), batch)) {
             return true;
         }
-        return (log.isCompacted() || set.records(index) == 0) && hold(log, set, index, batch);
+        return (log.mayBeCleaned(set.base(index)) || set.records(index) == 0) && hold(log, set, index, batch);
+    }
+
+    /** Whether these offsets are a gap in the log, too: it has only fillers there. */
+    static boolean areFillers(MirrorLog log, long first, long end) throws Throwable {
+        for (long at = first; at < end; ) {
+            Iterator<?> batches = log.read(at, 1);
+            Object logged = batches.hasNext() ? batches.next() : null;
+            if (logged == null || !Integer.valueOf(0).equals((Object) COUNT.invokeExact(logged))) {
+                return false;
+            }
+            at = (long) LAST.invokeExact(logged) + 1;
+        }
+        return true;
     }
 
     private static boolean sameAt(long base, Object logged, Object batch) throws Throwable {

@@ -48,6 +48,13 @@ final class MirrorLog {
     private static final MethodHandle MAX_SIZE = Members.handle(
                     Members.method(CONFIG, "maxMessageSize", int.class))
             .asType(MethodType.methodType(int.class, Object.class));
+    private static final MethodHandle SEGMENT_SIZE = Members.component(CONFIG, "segmentSize", int.class)
+            .asType(MethodType.methodType(int.class, Object.class));
+    private static final Class<?> SEGMENT = Members.type(LOG + "LogSegment");
+    private static final MethodHandle ACTIVE = get(Members.handle(Members.method(TYPE, "activeSegment", SEGMENT)));
+    private static final MethodHandle SEGMENT_START = Members.handle(
+                    Members.method(SEGMENT, "baseOffset", long.class))
+            .asType(MethodType.methodType(long.class, Object.class));
     private static final MethodHandle GET_EPOCHS = epochs();
     private static final MethodHandle LATEST = get(Members.handle(
             Members.method(EPOCHS, "latestEntry", Optional.class)));
@@ -62,6 +69,9 @@ final class MirrorLog {
     private static final MethodHandle LAST_ENTRY = Members.handle(
                     Members.method(STATE, "lastEntry", Optional.class, long.class))
             .asType(MethodType.methodType(Optional.class, Object.class, long.class));
+    private static final MethodHandle CLEAR = Members.handle(
+                    Members.method(STATE, "clearVerificationStateEntry", void.class, long.class))
+            .asType(MethodType.methodType(void.class, Object.class, long.class));
     private static final MethodHandle OPEN_SINCE = get(Members.handle(
             Members.method(PRODUCER, "currentTxnFirstOffset", OptionalLong.class)));
     private static final MethodHandle INFO_OF = Members.handle(
@@ -113,9 +123,19 @@ final class MirrorLog {
         return (boolean) COMPACT.invokeExact((Object) GET_CONFIG.invokeExact(log));
     }
 
+    /** Whether compaction may have removed records from this offset on: the active segment is never cleaned. */
+    boolean mayBeCleaned(long offset) throws Throwable {
+        return isCompacted() && offset < (long) SEGMENT_START.invokeExact((Object) ACTIVE.invokeExact(log));
+    }
+
     /** max.message.bytes. */
     int largestBatch() throws Throwable {
         return (int) MAX_SIZE.invokeExact((Object) GET_CONFIG.invokeExact(log));
+    }
+
+    /** segment.bytes. */
+    int largestSet() throws Throwable {
+        return (int) SEGMENT_SIZE.invokeExact((Object) GET_CONFIG.invokeExact(log));
     }
 
     /** Whether the latest leader epoch has no batch yet: it begins where the log ends. */
@@ -130,6 +150,11 @@ final class MirrorLog {
         Optional<?> entry = (Optional<?>) LAST_ENTRY.invokeExact((Object) GET_STATE.invokeExact(log), producerId);
         return entry.isPresent()
                 && ((OptionalLong) (Object) OPEN_SINCE.invokeExact((Object) entry.get())).isPresent();
+    }
+
+    /** What the coordinator has confirmed of this producer's transaction counts no longer (KIP-890). */
+    void endVerification(long producerId) throws Throwable {
+        CLEAR.invokeExact((Object) GET_STATE.invokeExact(log), producerId);
     }
 
     /** Batches from the one of {@code offset} on: at least one, and more up to {@code size} bytes. */

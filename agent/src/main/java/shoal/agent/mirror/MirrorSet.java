@@ -149,8 +149,16 @@ final class MirrorSet {
         return bytes.getInt(starts[index] + COUNT);
     }
 
+    int bytes() {
+        return bytes.limit();
+    }
+
     int bytes(int index) {
         return starts[index + 1] - starts[index];
+    }
+
+    boolean isOnlyHeader(int index) {
+        return bytes(index) == HEADER;
     }
 
     /** One batch; writing to it writes to the set. */

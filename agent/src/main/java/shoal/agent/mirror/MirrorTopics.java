@@ -41,7 +41,7 @@ public final class MirrorTopics {
                 new Patches.Patch(Promotions.PATCHED, MirrorAdvices.NewImage.class));
     }
 
-    /** The topics whose whole name matches; call it when the methods are patched. */
+    /** The topics whose whole name matches, except Kafka's own; call it when the methods are patched. */
     public static void use(Pattern pattern) {
         names = pattern;
     }
@@ -63,9 +63,9 @@ public final class MirrorTopics {
         }
     }
 
-    /** Kafka's own topics never are, whatever the pattern is. */
+    /** Not Kafka's own (two underscores): their coordinators expect that each of their markers has an offset. */
     private static boolean isMirrorTopic(String topic) {
-        return names != null && names.matcher(topic).matches() && !topic.startsWith("__");
+        return names != null && !topic.startsWith("__") && names.matcher(topic).matches();
     }
 
     private static Object ofClient(MirrorLog log, ByteBuffer bytes, int leaderEpoch) throws Throwable {
@@ -74,7 +74,7 @@ public final class MirrorTopics {
             if (set == null) {
                 return ofOrdinaryProducer(log);
             }
-            Verifier.check(set, log.largestBatch(), log.isCompacted());
+            Verifier.check(set, log);
             synchronized (log.lock()) {
                 return ofMirror(log, set, leaderEpoch);
             }
@@ -142,12 +142,17 @@ public final class MirrorTopics {
             } else if (base > end) {
                 log.startAt(base);
             }
-        } else if (set.expectedEnd(next) != end) {
+        } else if (set.expectedEnd(next) != end && !isGap(log, set.expectedEnd(next), end)) {
             throw Refusal.wrongEnd("end " + set.expectedEnd(next), end);
         } else if (base > end && log.beginsEpoch()) {
             log.append(MirrorSet.filler(end, base - 1, leaderEpoch), leaderEpoch);
             MirrorStatus.filled();
         }
+    }
+
+    /** The filler of {@link #makeRoom} may be in the log without the batch behind it: the leader failed in between. */
+    private static boolean isGap(MirrorLog log, long first, long end) throws Throwable {
+        return log.start() <= first && first < end && LoggedBatches.areFillers(log, first, end);
     }
 
     /**
@@ -162,6 +167,7 @@ public final class MirrorTopics {
             if (isPromoted(log) || log.hasTransaction(MirrorSet.producerId(bytes))) {
                 return null;
             }
+            log.endVerification(MirrorSet.producerId(bytes));
             MirrorStatus.leftOut();
             return log.info(log.end(), log.end() - 1);
         }

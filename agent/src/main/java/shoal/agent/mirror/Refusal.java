@@ -9,6 +9,7 @@ final class Refusal extends Exception {
         MALFORMED("InvalidRecordException"), // 87
         WRONG_END("errors.OutOfOrderSequenceException"), // 45
         TOO_LARGE("errors.RecordTooLargeException"), // 10
+        SET_TOO_LARGE("errors.RecordBatchTooLargeException"), // 18
         DAMAGED("errors.CorruptRecordException"); // 2
 
         /** In org.apache.kafka.common. */
@@ -41,6 +42,10 @@ final class Refusal extends Exception {
 
     static Refusal tooLarge(String text) {
         return new Refusal(Kind.TOO_LARGE, text);
+    }
+
+    static Refusal setTooLarge(String text) {
+        return new Refusal(Kind.SET_TOO_LARGE, text);
     }
 
     static Refusal damaged(String text) {

@@ -14,8 +14,14 @@ final class Verifier {
 
     private Verifier() {}
 
-    /** Each batch: its size, its CRC, the offsets of its records, and their keys where the topic is compacted. */
-    static void check(MirrorSet set, int largest, boolean isCompacted) throws Throwable {
+    /** The size of the set; each batch's size, CRC, offsets of records, and keys where the topic is compacted. */
+    static void check(MirrorSet set, MirrorLog log) throws Throwable {
+        int largest = log.largestBatch();
+        if (set.bytes() > log.largestSet()) {
+            throw Refusal.setTooLarge("a mirror's set of " + set.bytes() + " bytes, segment.bytes of the topic is "
+                    + log.largestSet());
+        }
+        boolean isCompacted = log.isCompacted();
         for (int i = 0; i < set.size(); i++) {
             if (set.bytes(i) > largest) {
                 throw Refusal.tooLarge("the batch at offset " + set.base(i) + " has " + set.bytes(i)
@@ -45,7 +51,9 @@ final class Verifier {
             before = offset;
             count++;
         }
-        if (count != set.records(index)) {
+        if (count == 0 && !set.isOnlyHeader(index)) { // an iterator of no records does not look behind the header
+            throw Refusal.malformed("the batch at offset " + set.base(index) + " has no records, but bytes of some");
+        } else if (count != set.records(index)) {
             throw Refusal.malformed("the batch at offset " + set.base(index) + " has " + count + " records, not "
                     + set.records(index));
         }
