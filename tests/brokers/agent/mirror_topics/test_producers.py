@@ -6,17 +6,21 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from shoal.scenarios.kafka.broker import ClusterSpec, running_cluster
 from shoal.scenarios.kafka.content.clients import client_config, in_thread
 from shoal.scenarios.kafka.content.reading import READ_COMMITTED, read_all
 from shoal.scenarios.kafka.content.topics import OffsetRange, Topics
 from shoal.scenarios.kafka.metrics import attribute
 from shoal.scenarios.kafka.process import until
+from tests.brokers.agent.test_transactions import Transaction, ask
 
 from .rig import INVALID, READ_ONLY, Answer, demote, dense, flagged, probe, promote, send
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from confluent_kafka import Message
 
     from shoal.scenarios.kafka.broker import Cluster, Node
@@ -140,3 +144,32 @@ async def test_the_bean_counts(node: Node, mirrored: str) -> None:
     send(node, mirrored, flagged(dense(0, 2)), flagged(dense(2, 2)))
     send(node, mirrored, flagged(dense(2, 2)), flagged(dense(4, 2)))
     assert await attribute(node, BEAN, "RepeatedBatches") == [str(before + 1)]
+
+
+@pytest.mark.agent
+async def test_kafkas_own_topics_are_never_mirror_topics(tmp_path: Path) -> None:
+    """The coordinator expects that each of its markers in __consumer_offsets has an offset."""
+    spec = ClusterSpec(agent=True, jvm_options=("-Dshoal.mirror.topics=.*",))
+    async with running_cluster(tmp_path, spec) as cluster:
+        node = cluster.nodes[1]
+        await Topics(cluster.bootstrap).create("input")
+        assert send(node, "input", dense(0, 1)).error == READ_ONLY
+        producer = Transaction.producer(node.address)
+        ids = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch}
+        for _ in range(3):  # each waits for the end of the one before
+            of = {"transactional_id": producer.transactional_id, **ids}
+            assert int(ask(node.address, "add_offsets_to_txn", 3, {**of, "group_id": "readers"}).error_code) == 0
+            assert int(ask(node.address, "end_txn", 3, {**of, "committed": False}).error_code) == 0
+
+        reader = Consumer({**client_config(cluster.bootstrap), "group.id": "readers", "enable.auto.commit": False})
+        reader.assign([TopicPartition("input", 0, 0)])
+        position = TopicPartition("input", 0, 5)
+        writer = Producer(client_config(cluster.bootstrap, transactional_id="of readers"))
+        await in_thread(partial(writer.init_transactions, _WITHIN))
+        writer.begin_transaction()
+        metadata = reader.consumer_group_metadata()
+        await in_thread(partial(writer.send_offsets_to_transaction, [position], metadata, _WITHIN))
+        await in_thread(partial(writer.commit_transaction, _WITHIN))
+        (found,) = await in_thread(partial(reader.committed, [position], timeout=_WITHIN))
+        assert found.offset == 5
+        reader.close()
