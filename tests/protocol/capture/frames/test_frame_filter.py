@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shoal.protocol.capture.frames.frame_filter import FrameFilter, FrameSelection
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Sender
-from shoal.protocol.capture.frames.redaction import WITHHELD, ExchangePart
+from shoal.protocol.capture.frames.redaction import WITHHELD, ExchangePart, is_known
 from shoal.protocol.schema.api import API, ApiKey
 from shoal.protocol.schema.headers import write_request_header, write_response_header
 from shoal.protocol.wire.types import write_compact_string, write_string
@@ -50,8 +50,10 @@ def test_everything_is_written_as_it_was() -> None:
     assert picked(FrameSelection(), frames) == frames
 
 
-@pytest.mark.parametrize("key", [key for key in ApiKey if key in WITHHELD])
-@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("key", "version"),
+    [(key, version) for key in ApiKey for version in range(3) if key in WITHHELD and is_known(key, version)],
+)
 def test_credentials_are_cut_and_the_header_stays(key: ApiKey, version: int) -> None:
     part, why = WITHHELD[key]
     frames = [request(key, version, 7, SECRET, "the client"), answer(key, version, 7, SECRET)]
