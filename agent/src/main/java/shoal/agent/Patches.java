@@ -35,7 +35,6 @@ public final class Patches implements ClassFileTransformer {
 
     /** Those for several batches per partition. Looks up every expected member of Kafka. */
     static List<Patch> forSets() throws ClassNotFoundException {
-        loadAll(RecordSet.class, Results.class, WrittenLog.class, ProducerCodecs.class, Confirmation.class);
         List<Patch> patches = new ArrayList<>(List.of(
                 new Patch(RequestGate.PATCHED, Advices.ValidateRecords.class),
                 new Patch(SetValidator.PATCHED, Advices.AssignOffsets.class),
@@ -46,6 +45,7 @@ public final class Patches implements ClassFileTransformer {
         if (Broker.current().checksNewEpoch) {
             patches.add(new Patch(Confirmation.epochBump(), Advices.EpochBump.class));
         }
+        loadAll(RecordSet.class, Results.class, WrittenLog.class, ProducerCodecs.class, Confirmation.class);
         return patches;
     }
 
