@@ -22,6 +22,10 @@ IN_FLIGHT = 8
 _SECONDS = 120.0
 
 
+class NotLed(Exception):
+    """The leader has gone, or is not the leader yet."""
+
+
 class Sender:
     """`batches` in order of their offsets; gaps between them are those of the source."""
 
@@ -46,19 +50,22 @@ class Sender:
                 leader = self._led()
                 done = self._known(leader)
                 done = self._send(leader, done, progress)
-            except (OSError, AssertionError):  # the broker has gone
+            except (OSError, NotLed):
                 self.broken += 1
                 time.sleep(0.1)
 
     def _led(self) -> Node:
-        leader = leader_or_none(self._cluster, self._topic)
-        assert leader is not None
+        running = [node for node in self._cluster.nodes.values() if node.running]
+        leader = leader_or_none(self._cluster, self._topic) if running else None
+        if leader is None:
+            raise NotLed
         return leader
 
     def _known(self, leader: Node) -> int:
         """How many batches the log has."""
         answer = send(leader, self._topic, probe())
-        assert answer.error == 0
+        if answer.error:
+            raise NotLed
         return sum(last < answer.base_offset for last in self._lasts)
 
     def _send(self, leader: Node, start: int, progress: Callable[[int], None]) -> int:
@@ -73,7 +80,8 @@ class Sender:
                     waiting.append(following)
                     following += 1
                 frame = wire.receive()
-                assert not isinstance(frame, Closed)
+                if isinstance(frame, Closed):
+                    raise NotLed
                 if answer_of(response("produce", VERSION, frame)).error:
                     self.refused += 1
                     return done

@@ -46,7 +46,7 @@ public final class Broker {
         /** The first sequence of a producer's new epoch must be 0; checked for each batch (KAFKA-18202). */
         final boolean checksNewEpoch;
         /** LogValidator also takes the inter-broker protocol version. */
-        final boolean validatorHasProtocol;
+        public final boolean validatorHasProtocol;
 
         private Line(
                 String name,

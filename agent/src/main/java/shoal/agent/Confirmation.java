@@ -1,7 +1,6 @@
 package shoal.agent;
 
 import java.lang.invoke.MethodHandle;
-import java.lang.invoke.MethodType;
 import java.lang.reflect.Method;
 
 /**
@@ -21,14 +20,13 @@ import java.lang.reflect.Method;
  */
 public final class Confirmation {
     private static final String LOG = "org.apache.kafka.storage.internals.log.";
-    private static final Class<?> MANAGER = Members.type(LOG + "ProducerStateManager");
+    private static final Class<?> MANAGER = WrittenLog.PRODUCER_STATE;
 
     static final Method CLEAR = Members.method(MANAGER, "clearVerificationStateEntry", void.class, long.class);
     private static final Class<?> ENTRY = Members.type(LOG + "VerificationStateEntry");
     static final Method LOWEST = Members.method(ENTRY, "lowestSequence", int.class);
 
-    private static final MethodHandle CLEAR_NOW =
-            Members.handle(CLEAR).asType(MethodType.methodType(void.class, Object.class, long.class));
+    private static final MethodHandle CLEAR_NOW = Members.handle(CLEAR);
     private static final ThreadLocal<Confirmation> OF_SET = new ThreadLocal<>();
 
     private final long producerId;
@@ -59,8 +57,13 @@ public final class Confirmation {
         }
         OF_SET.remove();
         if (held.manager != null) {
-            CLEAR_NOW.invokeExact(held.manager, held.producerId);
+            clear(held.manager, held.producerId);
         }
+    }
+
+    /** The confirmation of this producer's transaction is no longer valid. */
+    public static void clear(Object manager, long producerId) throws Throwable {
+        CLEAR_NOW.invokeExact(manager, producerId);
     }
 
     /** Whether the confirmation is kept until the end of the set that this thread checks. */

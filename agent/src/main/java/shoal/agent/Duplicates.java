@@ -1,7 +1,6 @@
 package shoal.agent;
 
 import java.lang.invoke.MethodHandle;
-import java.lang.invoke.MethodType;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -26,24 +25,17 @@ import java.util.Optional;
 public final class Duplicates {
     private static final String LOG = "org.apache.kafka.storage.internals.log.";
     private static final Class<?> TYPE = WrittenLog.TYPE;
-    private static final Class<?> MANAGER = Members.type(LOG + "ProducerStateManager");
     private static final Class<?> ENTRY = Members.type(LOG + "ProducerStateEntry");
     private static final Class<?> METADATA = Members.type(LOG + "BatchMetadata");
 
     static final Method PATCHED = patched();
 
-    private static final MethodHandle STATE =
-            object(Members.getter(Members.field(TYPE, "producerStateManager", MANAGER)));
-    private static final MethodHandle LAST_ENTRY = Members.handle(
-                    Members.method(MANAGER, "lastEntry", Optional.class, long.class))
-            .asType(MethodType.methodType(Optional.class, Object.class, long.class));
     private static final MethodHandle FIND = Members.handle(
-                    Members.method(ENTRY, "findDuplicateBatch", Optional.class, Members.recordType("RecordBatch")))
-            .asType(MethodType.methodType(Optional.class, Object.class, Object.class));
+            Members.method(ENTRY, "findDuplicateBatch", Optional.class, Members.recordType("RecordBatch")));
     private static final MethodHandle FIRST_OFFSET = offset("firstOffset");
     private static final MethodHandle LAST_OFFSET = offset("lastOffset");
-    private static final MethodHandle REFUSAL = object(Members.handle(Members.constructor(
-            Members.type("org.apache.kafka.common.InvalidRecordException"), String.class)));
+    private static final MethodHandle REFUSAL = Members.handle(
+            Members.constructor(Members.type("org.apache.kafka.common.InvalidRecordException"), String.class));
 
     private Duplicates() {}
 
@@ -90,8 +82,8 @@ public final class Duplicates {
         if (producerId < 0) {
             return null;
         }
-        Optional<?> entry = (Optional<?>) LAST_ENTRY.invokeExact((Object) STATE.invokeExact(log), producerId);
-        return entry.isEmpty() ? null : ((Optional<?>) FIND.invokeExact((Object) entry.get(), batch)).orElse(null);
+        Optional<?> entry = WrittenLog.lastEntry(log, producerId);
+        return entry.isEmpty() ? null : ((Optional<?>) FIND.invoke((Object) entry.get(), batch)).orElse(null);
     }
 
     /**
@@ -108,11 +100,7 @@ public final class Duplicates {
         return Members.method(TYPE, "analyzeAndValidateProducerState", List.of(first, all)::contains);
     }
 
-    private static MethodHandle object(MethodHandle handle) {
-        return handle.asType(handle.type().generic());
-    }
-
     private static MethodHandle offset(String name) {
-        return Members.component(METADATA, name, long.class).asType(MethodType.methodType(long.class, Object.class));
+        return Members.component(METADATA, name, long.class);
     }
 }

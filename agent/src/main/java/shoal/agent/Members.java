@@ -14,7 +14,8 @@ import java.util.stream.Collectors;
 
 /**
  * Looks up classes of Kafka and their members by exact types, without initialising any class. Any difference throws
- * {@link Unexpected}, which the start-up reports before anything is patched.
+ * {@link Unexpected}, which the start-up reports before anything is patched. Handles have Object in place of each
+ * reference type.
  */
 public final class Members {
     private static final MethodHandles.Lookup LOOKUP = MethodHandles.lookup();
@@ -140,7 +141,8 @@ public final class Members {
 
     private static MethodHandle unreflected(Unreflection unreflection) {
         try {
-            return unreflection.handle();
+            MethodHandle handle = unreflection.handle();
+            return handle.asType(handle.type().erase()); // Kafka's types are not known to the compiler
         } catch (IllegalAccessException e) {
             throw new Unexpected(e.getMessage());
         }

@@ -1,7 +1,6 @@
 package shoal.agent;
 
 import java.lang.invoke.MethodHandle;
-import java.lang.invoke.MethodType;
 import java.lang.reflect.Method;
 import java.util.Optional;
 
@@ -24,12 +23,9 @@ public final class ProducerCodecs {
             Optional.class,
             CODEC);
 
-    private static final MethodHandle FOR_ID = Members.handle(Members.method(CODEC, "forId", CODEC, int.class))
-            .asType(MethodType.methodType(Object.class, int.class));
-    private static final MethodHandle OF = Members.handle(Members.method(COMPRESSION, "of", BUILDER, CODEC))
-            .asType(MethodType.methodType(Object.class, Object.class));
-    private static final MethodHandle BUILD = Members.handle(Members.method(BUILDER, "build", COMPRESSION))
-            .asType(MethodType.methodType(Object.class, Object.class));
+    private static final MethodHandle FOR_ID = Members.handle(Members.method(CODEC, "forId", CODEC, int.class));
+    private static final MethodHandle OF = Members.handle(Members.method(COMPRESSION, "of", BUILDER, CODEC));
+    private static final MethodHandle BUILD = Members.handle(Members.method(BUILDER, "build", COMPRESSION));
 
     /** Answers for compression.type=producer, by id. Immutable and shared by threads, like a topic's own. */
     private static final class Made { // made at first use: the start-up initialises no class of Kafka

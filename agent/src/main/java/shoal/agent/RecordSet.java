@@ -1,5 +1,19 @@
 package shoal.agent;
 
+import static shoal.agent.BatchLayout.ATTRIBUTES;
+import static shoal.agent.BatchLayout.BASE_SEQUENCE;
+import static shoal.agent.BatchLayout.CODEC;
+import static shoal.agent.BatchLayout.CONTROL;
+import static shoal.agent.BatchLayout.HEADER;
+import static shoal.agent.BatchLayout.LAST_CODEC;
+import static shoal.agent.BatchLayout.LAST_OFFSET_DELTA;
+import static shoal.agent.BatchLayout.LENGTH;
+import static shoal.agent.BatchLayout.LOG_OVERHEAD;
+import static shoal.agent.BatchLayout.MAGIC;
+import static shoal.agent.BatchLayout.PRODUCER_EPOCH;
+import static shoal.agent.BatchLayout.PRODUCER_ID;
+import static shoal.agent.BatchLayout.TRANSACTIONAL;
+
 import java.nio.ByteBuffer;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -15,22 +29,6 @@ import java.util.Map;
  * id, in every batch of a set, and would append a batch that is twice in the set twice (ProducerAppendInfo).
  */
 final class RecordSet {
-    // Positions in a v2 batch (DefaultRecordBatch): baseOffset, batchLength, ...
-    private static final int LENGTH = 8;
-    private static final int LOG_OVERHEAD = 12;
-    private static final int MAGIC = 16;
-    private static final int ATTRIBUTES = 21;
-    private static final int LAST_OFFSET_DELTA = 23;
-    private static final int PRODUCER_ID = 43;
-    private static final int PRODUCER_EPOCH = 51;
-    private static final int BASE_SEQUENCE = 53;
-    private static final int HEADER = 61;
-
-    private static final int CODEC = 0x07;
-    private static final int LAST_CODEC = 4; // zstd
-    private static final int TRANSACTIONAL = 0x10;
-    private static final int CONTROL = 0x20;
-
     private final ByteBuffer bytes;
     private final int[] starts;
 

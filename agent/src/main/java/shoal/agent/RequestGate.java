@@ -1,7 +1,6 @@
 package shoal.agent;
 
 import java.lang.invoke.MethodHandle;
-import java.lang.invoke.MethodType;
 import java.lang.reflect.Method;
 
 /** The first gate, ProduceRequest.validateRecords: checks batches before the request is processed further. */
@@ -12,8 +11,7 @@ public final class RequestGate {
             void.class,
             short.class,
             Members.recordType("BaseRecords"));
-    private static final MethodHandle VALIDATE =
-            Members.handle(PATCHED).asType(MethodType.methodType(void.class, short.class, Object.class));
+    private static final MethodHandle VALIDATE = Members.handle(PATCHED);
 
     private RequestGate() {}
 

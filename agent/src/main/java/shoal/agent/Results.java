@@ -1,7 +1,6 @@
 package shoal.agent;
 
 import java.lang.invoke.MethodHandle;
-import java.lang.invoke.MethodType;
 import java.lang.reflect.Constructor;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
@@ -14,14 +13,14 @@ final class Results {
     static final Class<?> TYPE = Members.type(LOG + "LogValidator$ValidationResult");
     private static final Class<?> STATS = stats();
 
-    private static final MethodHandle LOG_APPEND_TIME = component(TYPE, "logAppendTimeMs", long.class);
-    private static final MethodHandle RECORDS = component(TYPE, "validatedRecords", KafkaRecords.TYPE);
-    private static final MethodHandle MAX_TIMESTAMP = component(TYPE, "maxTimestampMs", long.class);
-    private static final MethodHandle SIZE_CHANGED = component(TYPE, "messageSizeMaybeChanged", boolean.class);
-    private static final MethodHandle STATS_OF = component(TYPE, "recordValidationStats", STATS);
-    private static final MethodHandle TEMPORARY_BYTES = component(STATS, "temporaryMemoryBytes", long.class);
-    private static final MethodHandle CONVERTED = component(STATS, "numRecordsConverted", int.class);
-    private static final MethodHandle CONVERSION_NANOS = component(STATS, "conversionTimeNanos", long.class);
+    private static final MethodHandle LOG_APPEND_TIME = Members.component(TYPE, "logAppendTimeMs", long.class);
+    private static final MethodHandle RECORDS = Members.component(TYPE, "validatedRecords", KafkaRecords.TYPE);
+    private static final MethodHandle MAX_TIMESTAMP = Members.component(TYPE, "maxTimestampMs", long.class);
+    private static final MethodHandle SIZE_CHANGED = Members.component(TYPE, "messageSizeMaybeChanged", boolean.class);
+    private static final MethodHandle STATS_OF = Members.component(TYPE, "recordValidationStats", STATS);
+    private static final MethodHandle TEMPORARY_BYTES = Members.component(STATS, "temporaryMemoryBytes", long.class);
+    private static final MethodHandle CONVERTED = Members.component(STATS, "numRecordsConverted", int.class);
+    private static final MethodHandle CONVERSION_NANOS = Members.component(STATS, "conversionTimeNanos", long.class);
 
     private static final Class<?>[] CREATED = {long.class, KafkaRecords.TYPE, long.class, boolean.class, STATS};
     private static final Class<?>[] CREATED_WITH_OFFSET = { // 3.9.0 and 4.0.0
@@ -30,7 +29,7 @@ final class Results {
     private static final MethodHandle NEW = Members.handle(constructor());
     private static final boolean HAS_OFFSET = NEW.type().parameterCount() == CREATED_WITH_OFFSET.length;
     private static final MethodHandle OFFSET =
-            HAS_OFFSET ? component(TYPE, "shallowOffsetOfMaxTimestamp", long.class) : null;
+            HAS_OFFSET ? Members.component(TYPE, "shallowOffsetOfMaxTimestamp", long.class) : null;
     private static final MethodHandle NEW_STATS = newStats();
     private static final MethodHandle TOO_LARGE = Members.handle(tooLarge());
 
@@ -108,11 +107,6 @@ final class Results {
 
     private static Object records(Object result) throws Throwable {
         return RECORDS.invoke(result);
-    }
-
-    private static MethodHandle component(Class<?> owner, String name, Class<?> type) {
-        Class<?> read = type.isPrimitive() ? type : Object.class;
-        return Members.component(owner, name, type).asType(MethodType.methodType(read, Object.class));
     }
 
     /** The class of the statistics; 4.3 moved it to another package. */

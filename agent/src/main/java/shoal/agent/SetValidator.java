@@ -28,8 +28,7 @@ public final class SetValidator {
             Members.type(LOG + "LogValidator$MetricsRecorder"),
             Members.type(UTILS + "BufferSupplier"));
 
-    private static final MethodHandle VALIDATE = Members.handle(PATCHED)
-            .asType(MethodType.methodType(Object.class, Object.class, Object.class, Object.class, Object.class));
+    private static final MethodHandle VALIDATE = Members.handle(PATCHED);
 
     private static final int RECORDS = 0;
     private static final int SOURCE = 3;

@@ -1,30 +1,24 @@
 package shoal.agent;
 
-import java.lang.management.ManagementFactory;
 import java.util.List;
 import java.util.concurrent.atomic.LongAdder;
 import javax.management.JMException;
-import javax.management.ObjectName;
 
 /** The agent's state and counters, for JMX. */
-final class Status implements MultiBatchAgentMXBean {
+final class Status extends PatchReport implements MultiBatchAgentMXBean {
     private static final LongAdder SETS = new LongAdder();
     private static final LongAdder BATCHES = new LongAdder();
     private static final LongAdder IN_PLACE = new LongAdder();
     private static final LongAdder REFUSED = new LongAdder();
 
     private final String kafka;
-    private final List<String> patched;
-    private final String reason;
-
     Status(String kafka, List<String> patched, String reason) {
+        super(patched, reason);
         this.kafka = kafka;
-        this.patched = patched;
-        this.reason = reason;
     }
 
     void register() throws JMException {
-        ManagementFactory.getPlatformMBeanServer().registerMBean(this, new ObjectName("shoal:type=MultiBatchAgent"));
+        register("MultiBatchAgent");
     }
 
     static void validated(int batches, boolean inPlace) {
@@ -45,11 +39,6 @@ final class Status implements MultiBatchAgentMXBean {
     }
 
     @Override
-    public boolean isActive() {
-        return !patched.isEmpty();
-    }
-
-    @Override
     public String getVersion() {
         return version();
     }
@@ -57,16 +46,6 @@ final class Status implements MultiBatchAgentMXBean {
     @Override
     public String getKafkaVersion() {
         return kafka;
-    }
-
-    @Override
-    public List<String> getPatchedMethods() {
-        return patched;
-    }
-
-    @Override
-    public String getReason() {
-        return reason;
     }
 
     @Override

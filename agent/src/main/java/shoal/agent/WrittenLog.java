@@ -1,11 +1,11 @@
 package shoal.agent;
 
 import java.lang.invoke.MethodHandle;
-import java.lang.invoke.MethodType;
 import java.util.Collections;
 import java.util.Iterator;
+import java.util.Optional;
 
-/** Searches a partition's log for batches that may already be written. */
+/** What a partition's log has: batches that may already be written, and what it remembers of producers. */
 public final class WrittenLog {
     private static final String LOG = "org.apache.kafka.storage.internals.log.";
     public static final Class<?> TYPE = Members.type(Broker.current().log);
@@ -13,20 +13,19 @@ public final class WrittenLog {
     private static final Class<?> ISOLATION = Members.type(Broker.current().fetchIsolation);
     private static final Class<?> RECORDS = Members.recordType("Records");
     private static final Class<?> BATCH = Members.recordType("RecordBatch");
-
+    public static final Class<?> PRODUCER_STATE = Members.type(LOG + "ProducerStateManager");
     private static final Class<?> OUT_OF_RANGE =
             Members.type("org.apache.kafka.common.errors.OffsetOutOfRangeException");
 
     private static final MethodHandle READ = Members.handle(
-                    Members.method(TYPE, "read", FETCHED, long.class, int.class, ISOLATION, boolean.class))
-            .asType(MethodType.methodType(
-                    Object.class, Object.class, long.class, int.class, Object.class, boolean.class));
-    private static final MethodHandle TO_THE_END =
-            generic(Members.getter(Members.field(ISOLATION, "LOG_END", ISOLATION)));
-    private static final MethodHandle READ_RECORDS =
-            generic(Members.getter(Members.field(FETCHED, "records", RECORDS)));
-    private static final MethodHandle BATCHES =
-            generic(Members.handle(Members.method(RECORDS, "batches", Iterable.class)));
+            Members.method(TYPE, "read", FETCHED, long.class, int.class, ISOLATION, boolean.class));
+    private static final MethodHandle TO_THE_END = Members.getter(Members.field(ISOLATION, "LOG_END", ISOLATION));
+    private static final MethodHandle READ_RECORDS = Members.getter(Members.field(FETCHED, "records", RECORDS));
+    private static final MethodHandle BATCHES = Members.handle(Members.method(RECORDS, "batches", Iterable.class));
+    private static final MethodHandle STATE =
+            Members.getter(Members.field(TYPE, "producerStateManager", PRODUCER_STATE));
+    private static final MethodHandle LAST_ENTRY =
+            Members.handle(Members.method(PRODUCER_STATE, "lastEntry", Optional.class, long.class));
     private static final MethodHandle BASE_OFFSET = ofBatch("baseOffset", long.class);
     private static final MethodHandle CHECKSUM = ofBatch("checksum", long.class);
     private static final MethodHandle SIZE = ofBatch("sizeInBytes", int.class);
@@ -75,17 +74,23 @@ public final class WrittenLog {
         }
     }
 
+    /** Kafka's ProducerStateManager of a log; the log's lock guards it. */
+    public static Object producerState(Object log) throws Throwable {
+        return (Object) STATE.invokeExact(log);
+    }
+
+    /** The ProducerStateEntry of a producer id. */
+    public static Optional<?> lastEntry(Object log, long producerId) throws Throwable {
+        return (Optional<?>) (Object) LAST_ENTRY.invokeExact(producerState(log), producerId);
+    }
+
     /** Whether two batches are equal, but for their offsets and leader epochs. */
     public static boolean same(Object one, Object other) throws Throwable {
         return (int) SIZE.invokeExact(one) == (int) SIZE.invokeExact(other)
                 && (long) CHECKSUM.invokeExact(one) == (long) CHECKSUM.invokeExact(other);
     }
 
-    private static MethodHandle generic(MethodHandle handle) {
-        return handle.asType(handle.type().generic());
-    }
-
     private static MethodHandle ofBatch(String name, Class<?> type) {
-        return Members.handle(Members.method(BATCH, name, type)).asType(MethodType.methodType(type, Object.class));
+        return Members.handle(Members.method(BATCH, name, type));
     }
 }

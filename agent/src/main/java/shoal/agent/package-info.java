@@ -11,7 +11,8 @@
  *     RequestGate, SetValidator with Results, ProducerCodecs, Duplicates with WrittenLog, Confirmation
  *     RecordSet  the bytes of a set: which sets the agent handles
  *     mirror     mirror topics, which keep the offsets of their source: a package with patches of its own
- *     Status     the MBean shoal:type=MultiBatchAgent
+ *     BatchLayout  where a batch has its fields
+ *     Status     the MBean shoal:type=MultiBatchAgent; PatchReport has what all MBeans have
  * </pre>
  *
  * <p><b>How.</b> A set that {@link shoal.agent.RecordSet} accepts is split into its batches, and each goes through

@@ -3,7 +3,6 @@ package shoal.agent.mirror;
 import java.io.Closeable;
 import java.io.IOException;
 import java.lang.invoke.MethodHandle;
-import java.lang.invoke.MethodType;
 import java.nio.ByteBuffer;
 import java.util.Arrays;
 import java.util.Iterator;
@@ -16,7 +15,7 @@ final class BatchRecords implements Closeable {
     private static final Class<?> RECORD = Members.recordType("Record");
     private static final Class<?> BUFFERS = Members.type("org.apache.kafka.common.utils.BufferSupplier");
     private static final MethodHandle NO_CACHING =
-            Members.getter(Members.field(BUFFERS, "NO_CACHING", BUFFERS)).asType(MethodType.methodType(Object.class));
+            Members.getter(Members.field(BUFFERS, "NO_CACHING", BUFFERS));
     private static final MethodHandle WHOLE = iterator(BATCH, "streamingIterator");
     private static final MethodHandle WITHOUT_CONTENT =
             iterator(Members.recordType("MutableRecordBatch"), "skipKeyValueIterator");
@@ -97,12 +96,10 @@ final class BatchRecords implements Closeable {
 
     private static MethodHandle iterator(Class<?> owner, String name) {
         Class<?> iterator = Members.type("org.apache.kafka.common.utils.CloseableIterator");
-        return Members.handle(Members.method(owner, name, iterator, BUFFERS))
-                .asType(MethodType.methodType(Object.class, Object.class, Object.class));
+        return Members.handle(Members.method(owner, name, iterator, BUFFERS));
     }
 
     private static MethodHandle ofRecord(String name, Class<?> type) {
-        return Members.handle(Members.method(RECORD, name, type)).asType(MethodType.methodType(
-                type.isPrimitive() ? type : Object.class, Object.class));
+        return Members.handle(Members.method(RECORD, name, type));
     }
 }

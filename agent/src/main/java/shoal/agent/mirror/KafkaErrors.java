@@ -1,7 +1,6 @@
 package shoal.agent.mirror;
 
 import java.lang.invoke.MethodHandle;
-import java.lang.invoke.MethodType;
 import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
@@ -11,25 +10,20 @@ import shoal.agent.Members;
 final class KafkaErrors {
     private static final String COMMON = "org.apache.kafka.common.";
     private static final MethodHandle WITH_TEXT = Members.handle(Members.constructor(
-                    Members.type("org.apache.kafka.storage.internals.log.RecordValidationException"),
-                    Members.type(COMMON + "errors.ApiException"),
-                    List.class))
-            .asType(MethodType.methodType(Throwable.class, Object.class, List.class));
+            Members.type("org.apache.kafka.storage.internals.log.RecordValidationException"),
+            Members.type(COMMON + "errors.ApiException"),
+            List.class));
     private static final Map<Refusal.Kind, MethodHandle> OF = new EnumMap<>(Refusal.Kind.class);
 
     static {
         for (Refusal.Kind kind : Refusal.Kind.values()) {
-            OF.put(
-                    kind,
-                    Members.handle(Members.constructor(Members.type(COMMON + kind.exception), String.class))
-                            .asType(MethodType.methodType(Object.class, String.class)));
+            OF.put(kind, Members.handle(Members.constructor(Members.type(COMMON + kind.exception), String.class)));
         }
     }
 
     private KafkaErrors() {}
 
     static Throwable of(Refusal refusal) throws Throwable {
-        Object inner = (Object) OF.get(refusal.kind).invokeExact(refusal.getMessage());
-        return (Throwable) WITH_TEXT.invokeExact(inner, List.of());
+        return (Throwable) WITH_TEXT.invoke(OF.get(refusal.kind).invoke(refusal.getMessage()), List.of());
     }
 }

@@ -1,7 +1,6 @@
 package shoal.agent.mirror;
 
 import java.lang.invoke.MethodHandle;
-import java.lang.invoke.MethodType;
 import java.util.Iterator;
 import shoal.agent.KafkaRecords;
 import shoal.agent.Members;
@@ -19,8 +18,7 @@ final class LoggedBatches {
     private static final Class<?> BATCH = Members.recordType("RecordBatch");
     private static final MethodHandle BASE = ofBatch("baseOffset", long.class);
     private static final MethodHandle LAST = ofBatch("lastOffset", long.class);
-    private static final MethodHandle COUNT = Members.handle(Members.method(BATCH, "countOrNull", Integer.class))
-            .asType(MethodType.methodType(Object.class, Object.class));
+    private static final MethodHandle COUNT = ofBatch("countOrNull", Integer.class);
     private static final MethodHandle CONTROL = ofBatch("isControlBatch", boolean.class);
 
     private LoggedBatches() {}
@@ -35,17 +33,14 @@ final class LoggedBatches {
         return (log.mayBeCleaned(set.base(index)) || set.records(index) == 0) && hold(log, set, index, batch);
     }
 
-    /** Whether these offsets are a gap in the log, too: it has only fillers there. */
-    static boolean areFillers(MirrorLog log, long first, long end) throws Throwable {
-        for (long at = first; at < end; ) {
-            Iterator<?> batches = log.read(at, 1);
-            Object logged = batches.hasNext() ? batches.next() : null;
-            if (logged == null || !Integer.valueOf(0).equals((Object) COUNT.invokeExact(logged))) {
-                return false;
-            }
-            at = (long) LAST.invokeExact(logged) + 1;
-        }
-        return true;
+    /** Whether one filler is all that the log has at these offsets. */
+    static boolean holdFiller(MirrorLog log, long first, long last) throws Throwable {
+        Iterator<?> batches = log.read(first, 1);
+        Object logged = batches.hasNext() ? batches.next() : null;
+        return logged != null
+                && (long) BASE.invokeExact(logged) == first
+                && (long) LAST.invokeExact(logged) == last
+                && Integer.valueOf(0).equals((Object) COUNT.invokeExact(logged));
     }
 
     private static boolean sameAt(long base, Object logged, Object batch) throws Throwable {
@@ -88,6 +83,6 @@ final class LoggedBatches {
     }
 
     private static MethodHandle ofBatch(String name, Class<?> type) {
-        return Members.handle(Members.method(BATCH, name, type)).asType(MethodType.methodType(type, Object.class));
+        return Members.handle(Members.method(BATCH, name, type));
     }
 }

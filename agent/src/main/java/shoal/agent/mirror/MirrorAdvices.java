@@ -33,7 +33,7 @@ final class MirrorAdvices {
     static final class NewImage {
         private NewImage() {}
 
-        @Advice.OnMethodEnter
+        @Advice.OnMethodEnter(suppress = Throwable.class) // else the broker would not apply the image
         static void enter(@Advice.Argument(0) Object image) throws Throwable {
             Promotions.read(image);
         }

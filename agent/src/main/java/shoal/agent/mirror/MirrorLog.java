@@ -2,13 +2,13 @@ package shoal.agent.mirror;
 
 import java.lang.invoke.MethodHandle;
 import java.lang.invoke.MethodHandles;
-import java.lang.invoke.MethodType;
 import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Optional;
 import java.util.OptionalLong;
+import shoal.agent.Confirmation;
 import shoal.agent.KafkaRecords;
 import shoal.agent.Members;
 import shoal.agent.WrittenLog;
@@ -19,64 +19,43 @@ final class MirrorLog {
     static final Class<?> TYPE = WrittenLog.TYPE;
     private static final Class<?> PARTITION = Members.type("org.apache.kafka.common.TopicPartition");
     private static final Class<?> CONFIG = Members.type(LOG + "LogConfig");
-    private static final Class<?> INFO = Members.type(LOG + "LogAppendInfo");
+    static final Class<?> INFO = Members.type(LOG + "LogAppendInfo");
     private static final Class<?> EPOCHS =
             Members.type("org.apache.kafka.storage.internals.epoch.LeaderEpochFileCache");
     private static final Class<?> EPOCH = Members.type(LOG + "EpochEntry");
-    private static final Class<?> STATE = Members.type(LOG + "ProducerStateManager");
     private static final Class<?> PRODUCER = Members.type(LOG + "ProducerStateEntry");
     /** Optional, or scala.Option where the log is written in Scala: both have get, isEmpty and a static empty. */
     private static final Class<?> OPTION = Members.method(TYPE, "topicId", List::isEmpty).getReturnType();
 
-    private static final MethodHandle IS_EMPTY = Members.handle(Members.method(OPTION, "isEmpty", boolean.class))
-            .asType(MethodType.methodType(boolean.class, Object.class));
-    private static final MethodHandle GET = get(Members.handle(Members.method(OPTION, "get", Object.class)));
-    private static final MethodHandle NONE = Members.handle(Members.method(OPTION, "empty", OPTION))
-            .asType(MethodType.methodType(Object.class));
+    private static final MethodHandle IS_EMPTY = Members.handle(Members.method(OPTION, "isEmpty", boolean.class));
+    private static final MethodHandle GET = Members.handle(Members.method(OPTION, "get", Object.class));
+    private static final MethodHandle NONE = Members.handle(Members.method(OPTION, "empty", OPTION));
 
-    private static final MethodHandle LOCK = get(Members.getter(Members.field(TYPE, "lock", Object.class)));
-    private static final MethodHandle TOPIC_PARTITION = get(Members.handle(
-            Members.method(TYPE, "topicPartition", PARTITION)));
-    private static final MethodHandle TOPIC = get(Members.handle(Members.method(PARTITION, "topic", String.class)));
-    private static final MethodHandle TOPIC_ID = get(Members.handle(Members.method(TYPE, "topicId", OPTION)));
+    private static final MethodHandle LOCK = Members.getter(Members.field(TYPE, "lock", Object.class));
+    private static final MethodHandle TOPIC_PARTITION =
+            Members.handle(Members.method(TYPE, "topicPartition", PARTITION));
+    private static final MethodHandle TOPIC = Members.handle(Members.method(PARTITION, "topic", String.class));
+    private static final MethodHandle TOPIC_ID = Members.handle(Members.method(TYPE, "topicId", OPTION));
     private static final MethodHandle END = number("logEndOffset");
     private static final MethodHandle START = number("logStartOffset");
     private static final MethodHandle SIZE = number("size");
-    private static final MethodHandle GET_CONFIG = get(Members.handle(Members.method(TYPE, "config", CONFIG)));
-    private static final MethodHandle COMPACT = Members.getter(Members.field(CONFIG, "compact", boolean.class))
-            .asType(MethodType.methodType(boolean.class, Object.class));
-    private static final MethodHandle MAX_SIZE = Members.handle(
-                    Members.method(CONFIG, "maxMessageSize", int.class))
-            .asType(MethodType.methodType(int.class, Object.class));
-    private static final MethodHandle SEGMENT_SIZE = Members.component(CONFIG, "segmentSize", int.class)
-            .asType(MethodType.methodType(int.class, Object.class));
+    private static final MethodHandle GET_CONFIG = Members.handle(Members.method(TYPE, "config", CONFIG));
+    private static final MethodHandle COMPACT = Members.getter(Members.field(CONFIG, "compact", boolean.class));
+    private static final MethodHandle MAX_SIZE = Members.handle(Members.method(CONFIG, "maxMessageSize", int.class));
+    private static final MethodHandle SEGMENT_SIZE = Members.component(CONFIG, "segmentSize", int.class);
     private static final Class<?> SEGMENT = Members.type(LOG + "LogSegment");
-    private static final MethodHandle ACTIVE = get(Members.handle(Members.method(TYPE, "activeSegment", SEGMENT)));
-    private static final MethodHandle SEGMENT_START = Members.handle(
-                    Members.method(SEGMENT, "baseOffset", long.class))
-            .asType(MethodType.methodType(long.class, Object.class));
+    private static final MethodHandle ACTIVE = Members.handle(Members.method(TYPE, "activeSegment", SEGMENT));
+    private static final MethodHandle SEGMENT_START = Members.handle(Members.method(SEGMENT, "baseOffset", long.class));
     private static final MethodHandle GET_EPOCHS = epochs();
-    private static final MethodHandle LATEST = get(Members.handle(
-            Members.method(EPOCHS, "latestEntry", Optional.class)));
-    private static final MethodHandle EPOCH_START = Members.component(EPOCH, "startOffset", long.class)
-            .asType(MethodType.methodType(long.class, Object.class));
-    private static final MethodHandle TRUNCATE = Members.handle(
-                    Members.method(TYPE, "truncateFullyAndStartAt", void.class, long.class, OPTION))
-            .asType(MethodType.methodType(void.class, Object.class, long.class, Object.class));
+    private static final MethodHandle LATEST = Members.handle(Members.method(EPOCHS, "latestEntry", Optional.class));
+    private static final MethodHandle EPOCH_START = Members.component(EPOCH, "startOffset", long.class);
+    private static final MethodHandle TRUNCATE =
+            Members.handle(Members.method(TYPE, "truncateFullyAndStartAt", void.class, long.class, OPTION));
     private static final MethodHandle APPEND = append();
-    private static final MethodHandle GET_STATE =
-            get(Members.getter(Members.field(TYPE, "producerStateManager", STATE)));
-    private static final MethodHandle LAST_ENTRY = Members.handle(
-                    Members.method(STATE, "lastEntry", Optional.class, long.class))
-            .asType(MethodType.methodType(Optional.class, Object.class, long.class));
-    private static final MethodHandle CLEAR = Members.handle(
-                    Members.method(STATE, "clearVerificationStateEntry", void.class, long.class))
-            .asType(MethodType.methodType(void.class, Object.class, long.class));
-    private static final MethodHandle OPEN_SINCE = get(Members.handle(
-            Members.method(PRODUCER, "currentTxnFirstOffset", OptionalLong.class)));
-    private static final MethodHandle INFO_OF = Members.handle(
-                    Members.method(INFO, "unknownLogAppendInfoWithLogStartOffset", INFO, long.class))
-            .asType(MethodType.methodType(Object.class, long.class));
+    private static final MethodHandle OPEN_SINCE =
+            Members.handle(Members.method(PRODUCER, "currentTxnFirstOffset", OptionalLong.class));
+    private static final MethodHandle INFO_OF =
+            Members.handle(Members.method(INFO, "unknownLogAppendInfoWithLogStartOffset", INFO, long.class));
     private static final MethodHandle SET_FIRST = setter("setFirstOffset");
     private static final MethodHandle SET_LAST = setter("setLastOffset");
 
@@ -147,14 +126,14 @@ final class MirrorLog {
 
     /** Whether the log has batches of an open transaction of this producer, which need a marker. */
     boolean hasTransaction(long producerId) throws Throwable {
-        Optional<?> entry = (Optional<?>) LAST_ENTRY.invokeExact((Object) GET_STATE.invokeExact(log), producerId);
+        Optional<?> entry = WrittenLog.lastEntry(log, producerId);
         return entry.isPresent()
                 && ((OptionalLong) (Object) OPEN_SINCE.invokeExact((Object) entry.get())).isPresent();
     }
 
     /** What the coordinator has confirmed of this producer's transaction counts no longer (KIP-890). */
     void endVerification(long producerId) throws Throwable {
-        CLEAR.invokeExact((Object) GET_STATE.invokeExact(log), producerId);
+        Confirmation.clear(WrittenLog.producerState(log), producerId);
     }
 
     /** Batches from the one of {@code offset} on: at least one, and more up to {@code size} bytes. */
@@ -190,16 +169,13 @@ final class MirrorLog {
         Method method = Members.method(TYPE, "appendAsFollower", List.of(records, withEpoch)::contains);
         Members.method(TYPE, "appendAsFollower", INFO, method.getParameterTypes());
         MethodHandle handle = Members.handle(method);
-        if (method.getParameterCount() == 1) {
-            handle = MethodHandles.dropArguments(handle, 2, int.class);
-        }
-        return handle.asType(MethodType.methodType(Object.class, Object.class, Object.class, int.class));
+        return method.getParameterCount() == 1 ? MethodHandles.dropArguments(handle, 2, int.class) : handle;
     }
 
     /** An Option in 3.9, where very old formats had no cache. */
     private static MethodHandle epochs() {
         Method method = Members.method(TYPE, "leaderEpochCache", List::isEmpty);
-        MethodHandle handle = get(Members.handle(method));
+        MethodHandle handle = Members.handle(method);
         if (method.getReturnType() == EPOCHS) {
             return handle;
         }
@@ -207,17 +183,11 @@ final class MirrorLog {
         return MethodHandles.filterReturnValue(handle, GET);
     }
 
-    private static MethodHandle get(MethodHandle handle) {
-        return handle.asType(handle.type().generic());
-    }
-
     private static MethodHandle number(String name) {
-        return Members.handle(Members.method(TYPE, name, long.class))
-                .asType(MethodType.methodType(long.class, Object.class));
+        return Members.handle(Members.method(TYPE, name, long.class));
     }
 
     private static MethodHandle setter(String name) {
-        return Members.handle(Members.method(INFO, name, void.class, long.class))
-                .asType(MethodType.methodType(void.class, Object.class, long.class));
+        return Members.handle(Members.method(INFO, name, void.class, long.class));
     }
 }

@@ -1,5 +1,22 @@
 package shoal.agent.mirror;
 
+import static shoal.agent.BatchLayout.ATTRIBUTES;
+import static shoal.agent.BatchLayout.BASE_TIMESTAMP;
+import static shoal.agent.BatchLayout.CODEC;
+import static shoal.agent.BatchLayout.CONTROL;
+import static shoal.agent.BatchLayout.COUNT;
+import static shoal.agent.BatchLayout.CRC;
+import static shoal.agent.BatchLayout.HEADER;
+import static shoal.agent.BatchLayout.LAST_CODEC;
+import static shoal.agent.BatchLayout.LAST_OFFSET_DELTA;
+import static shoal.agent.BatchLayout.LEADER_EPOCH;
+import static shoal.agent.BatchLayout.LENGTH;
+import static shoal.agent.BatchLayout.LOG_OVERHEAD;
+import static shoal.agent.BatchLayout.MAGIC;
+import static shoal.agent.BatchLayout.MAX_TIMESTAMP;
+import static shoal.agent.BatchLayout.PRODUCER_ID;
+import static shoal.agent.BatchLayout.TRANSACTIONAL;
+
 import java.nio.ByteBuffer;
 import java.util.Arrays;
 import java.util.zip.CRC32C;
@@ -9,25 +26,6 @@ import java.util.zip.CRC32C;
  * ascending order, and each says where the one before it ends: else {@link Refusal}.
  */
 final class MirrorSet {
-    // Positions in a v2 batch (DefaultRecordBatch): baseOffset, batchLength, ...
-    private static final int LENGTH = 8;
-    private static final int LEADER_EPOCH = 12;
-    private static final int LOG_OVERHEAD = 12;
-    private static final int MAGIC = 16;
-    private static final int CRC = 17;
-    private static final int ATTRIBUTES = 21;
-    private static final int LAST_OFFSET_DELTA = 23;
-    private static final int BASE_TIMESTAMP = 27;
-    private static final int MAX_TIMESTAMP = 35;
-    private static final int PRODUCER_ID = 43;
-    private static final int COUNT = 57;
-    private static final int HEADER = 61;
-
-    private static final int CODEC = 0x07;
-    private static final int LAST_CODEC = 4; // zstd
-    private static final int TRANSACTIONAL = 0x10;
-    private static final int CONTROL = 0x20;
-
     /** The flag of a gap of 0; smaller ones have larger gaps. Clients send -1 (Java) or 0 (librdkafka). */
     private static final int NO_GAP = -2;
     /** The flag of a batch with which an empty log may begin, at any offset. */

@@ -1,14 +1,13 @@
 package shoal.agent.mirror;
 
-import java.lang.management.ManagementFactory;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.LongAdder;
 import javax.management.JMException;
-import javax.management.ObjectName;
+import shoal.agent.PatchReport;
 
 /** The state and the counters of mirror topics, for JMX. */
-public final class MirrorStatus implements MirrorTopicsMXBean {
+public final class MirrorStatus extends PatchReport implements MirrorTopicsMXBean {
     /** The system property with a regular expression; without it nothing of this package is used. */
     public static final String PROPERTY = "shoal.mirror.topics";
 
@@ -19,13 +18,10 @@ public final class MirrorStatus implements MirrorTopicsMXBean {
     private static final LongAdder MARKERS = new LongAdder();
 
     private final String topics;
-    private final List<String> patched;
-    private final String reason;
 
     private MirrorStatus(String topics, List<String> patched, String reason) {
+        super(patched, reason);
         this.topics = topics;
-        this.patched = patched;
-        this.reason = reason;
     }
 
     public static MirrorStatus on(String topics, List<String> patched) {
@@ -37,7 +33,7 @@ public final class MirrorStatus implements MirrorTopicsMXBean {
     }
 
     public void register() throws JMException {
-        ManagementFactory.getPlatformMBeanServer().registerMBean(this, new ObjectName("shoal:type=MirrorTopics"));
+        register("MirrorTopics");
     }
 
     static void appended(int batches) {
@@ -61,23 +57,8 @@ public final class MirrorStatus implements MirrorTopicsMXBean {
     }
 
     @Override
-    public boolean isActive() {
-        return !patched.isEmpty();
-    }
-
-    @Override
     public String getTopics() {
         return topics;
-    }
-
-    @Override
-    public List<String> getPatchedMethods() {
-        return patched;
-    }
-
-    @Override
-    public String getReason() {
-        return reason;
     }
 
     @Override

@@ -2,28 +2,40 @@ package shoal.agent.mirror;
 
 import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.regex.Pattern;
+import shoal.agent.Broker;
 import shoal.agent.KafkaRecords;
 import shoal.agent.Members;
 import shoal.agent.Patches;
 
 /** The hook in UnifiedLog.appendAsLeader, see the package. */
 public final class MirrorTopics {
+    private static final String SERVER = "org.apache.kafka.server.";
     private static final String LOG = "org.apache.kafka.storage.internals.log.";
     private static final Class<?> ORIGIN = Members.type(LOG + "AppendOrigin");
 
-    /** The method with most parameters; all others of this name call it. */
-    static final Method PATCHED = Members.method(MirrorLog.TYPE, "appendAsLeader", MirrorTopics::areThePatched);
+    /** The method that all others of this name call. */
+    private static final Method PATCHED = patched();
 
     private static volatile Pattern names; // null: nothing is done
 
     private MirrorTopics() {}
 
-    private static boolean areThePatched(List<Class<?>> parameters) {
-        return parameters.size() >= 5
-                && parameters.subList(0, 3).equals(List.of(KafkaRecords.TYPE, int.class, ORIGIN))
-                && parameters.contains(Members.type(LOG + "VerificationGuard"));
+    /** 3.9 also takes the inter-broker protocol version, 4.2 and later the transaction version. */
+    private static Method patched() {
+        boolean hasProtocol = Broker.current().validatorHasProtocol;
+        List<Class<?>> parameters = new ArrayList<>(List.of(KafkaRecords.TYPE, int.class, ORIGIN));
+        if (hasProtocol) {
+            parameters.add(Members.type(SERVER + "common.MetadataVersion"));
+        }
+        parameters.add(Members.type(hasProtocol ? "kafka.server.RequestLocal" : SERVER + "common.RequestLocal"));
+        parameters.add(Members.type(LOG + "VerificationGuard"));
+        List<Class<?>> withVersion = new ArrayList<>(parameters);
+        withVersion.add(short.class);
+        Method found = Members.method(MirrorLog.TYPE, "appendAsLeader", List.of(parameters, withVersion)::contains);
+        return Members.method(MirrorLog.TYPE, "appendAsLeader", MirrorLog.INFO, found.getParameterTypes());
     }
 
     /** Looks up every expected member of Kafka. */
@@ -142,7 +154,7 @@ public final class MirrorTopics {
             } else if (base > end) {
                 log.startAt(base);
             }
-        } else if (set.expectedEnd(next) != end && !isGap(log, set.expectedEnd(next), end)) {
+        } else if (set.expectedEnd(next) != end && !isFilled(log, set.expectedEnd(next), end)) {
             throw Refusal.wrongEnd("end " + set.expectedEnd(next), end);
         } else if (base > end && log.beginsEpoch()) {
             log.append(MirrorSet.filler(end, base - 1, leaderEpoch), leaderEpoch);
@@ -150,9 +162,9 @@ public final class MirrorTopics {
         }
     }
 
-    /** The filler of {@link #makeRoom} may be in the log without the batch behind it: the leader failed in between. */
-    private static boolean isGap(MirrorLog log, long first, long end) throws Throwable {
-        return log.start() <= first && first < end && LoggedBatches.areFillers(log, first, end);
+    /** A filler over the gap may be in the log without the batch behind it: its leader, or its mirror, failed then. */
+    private static boolean isFilled(MirrorLog log, long first, long end) throws Throwable {
+        return log.start() <= first && first < end && LoggedBatches.holdFiller(log, first, end - 1);
     }
 
     /**

@@ -1,7 +1,6 @@
 package shoal.agent.mirror;
 
 import java.lang.invoke.MethodHandle;
-import java.lang.invoke.MethodType;
 import java.lang.reflect.Method;
 import java.util.Map;
 import java.util.TreeMap;
@@ -25,19 +24,13 @@ public final class Promotions {
     static final Method PATCHED =
             Members.method(Members.type(Broker.current().metadataCache), "setImage", void.class, METADATA);
 
-    private static final MethodHandle OFFSET = Members.handle(Members.method(METADATA, "offset", long.class))
-            .asType(MethodType.methodType(long.class, Object.class));
-    private static final MethodHandle GET_CONFIGS = Members.handle(Members.method(METADATA, "configs", CONFIGS))
-            .asType(MethodType.methodType(Object.class, Object.class));
-    private static final MethodHandle CONFIG = Members.handle(
-                    Members.method(CONFIGS, "configMapForResource", Map.class, RESOURCE))
-            .asType(MethodType.methodType(Map.class, Object.class, Object.class));
-    private static final MethodHandle NEW_RESOURCE = Members.handle(
-                    Members.constructor(RESOURCE, RESOURCE_TYPE, String.class))
-            .asType(MethodType.methodType(Object.class, Object.class, String.class));
-    private static final MethodHandle BROKER = Members.getter(
-                    Members.field(RESOURCE_TYPE, "BROKER", RESOURCE_TYPE))
-            .asType(MethodType.methodType(Object.class));
+    private static final MethodHandle OFFSET = Members.handle(Members.method(METADATA, "offset", long.class));
+    private static final MethodHandle GET_CONFIGS = Members.handle(Members.method(METADATA, "configs", CONFIGS));
+    private static final MethodHandle CONFIG =
+            Members.handle(Members.method(CONFIGS, "configMapForResource", Map.class, RESOURCE));
+    private static final MethodHandle NEW_RESOURCE =
+            Members.handle(Members.constructor(RESOURCE, RESOURCE_TYPE, String.class));
+    private static final MethodHandle BROKER = Members.getter(Members.field(RESOURCE_TYPE, "BROKER", RESOURCE_TYPE));
 
     private static Object configs; // the last that were read
     private static long offset = -1; // of the newest image
@@ -56,8 +49,8 @@ public final class Promotions {
         if (found != configs) {
             configs = found;
             Map<String, String> promoted = new TreeMap<>();
-            Object defaults = (Object) NEW_RESOURCE.invokeExact((Object) BROKER.invokeExact(), "");
-            for (Map.Entry<?, ?> entry : ((Map<?, ?>) CONFIG.invokeExact(found, defaults)).entrySet()) {
+            Object defaults = NEW_RESOURCE.invoke((Object) BROKER.invokeExact(), "");
+            for (Map.Entry<?, ?> entry : ((Map<?, ?>) (Object) CONFIG.invokeExact(found, defaults)).entrySet()) {
                 String key = String.valueOf(entry.getKey());
                 if (key.startsWith(KEY)) {
                     promoted.put(key.substring(KEY.length()), String.valueOf(entry.getValue()));

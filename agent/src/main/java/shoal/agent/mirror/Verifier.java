@@ -1,16 +1,14 @@
 package shoal.agent.mirror;
 
 import java.lang.invoke.MethodHandle;
-import java.lang.invoke.MethodType;
 import shoal.agent.KafkaRecords;
 import shoal.agent.Members;
 import shoal.agent.WrittenLog;
 
 /** What LogValidator would check of each batch, but for holes between offsets. */
 final class Verifier {
-    private static final MethodHandle IS_VALID = Members.handle(
-                    Members.method(Members.recordType("RecordBatch"), "isValid", boolean.class))
-            .asType(MethodType.methodType(boolean.class, Object.class));
+    private static final MethodHandle IS_VALID =
+            Members.handle(Members.method(Members.recordType("RecordBatch"), "isValid", boolean.class));
 
     private Verifier() {}
 

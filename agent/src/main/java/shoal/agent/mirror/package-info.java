@@ -14,8 +14,8 @@
  *
  * <p><b>Flag and fence.</b> Only batches with a flag are appended: a value of partitionLeaderEpoch that no client sends
  * ({@code -2 - gap}, outside the CRC). {@code gap} is the number of offsets that the source has no batch for, directly
- * before this one. So the log must end at {@code baseOffset - gap}, or behind fillers in the gap, or nothing is
- * appended (error 45, with the log's end): a set that follows a refused one in the pipeline can't leave a hole that
+ * before this one. So the log must end at {@code baseOffset - gap}, or behind one filler in the gap, or nothing
+ * is appended (error 45, with the log's end): a set that follows a refused one in the pipeline can't leave a hole that
  * nothing fills.
  *
  * <p><b>Idempotent by offset.</b> Batches below the log's end are left out, if the log has the same records there.
