@@ -142,7 +142,11 @@ class MirrorBrokers:
         if node_id in self.without_agent:
             return ErrorCode.invalid_record, None, -1
         if partition[0] in self.promoted and self.late[node_id] <= 0:
-            return ErrorCode.policy_violation, f"the topic {partition[0]} is promoted", -1
+            return (
+                ErrorCode.policy_violation,
+                f"{partition[0]} was promoted: it no longer takes the batches of a mirror",
+                -1,
+            )
         self.ends[partition] += partition in self.growing
         return ErrorCode.none, None, self.ends[partition]
 

@@ -30,7 +30,7 @@ PROBE_BATCH: Final = encode_batch(
 _VERSION: Final = 9
 _ACKS_OF_LEADER: Final = 1
 _TIMEOUT_MS: Final = 5_000
-_PROMOTED: Final = "promoted"  # in the agent's error message
+_PROMOTED: Final = " was promoted: "  # in the text of the agent (MirrorTopics.java)
 
 _PASSING: Final = frozenset(
     {

@@ -107,7 +107,13 @@ def answered(*rows: tuple[TopicPartition, ErrorCode, int, int, str | None]) -> b
     ("error", "message", "state", "text"),
     [
         (ErrorCode.none, None, State.MIRROR, "a mirror topic, not promoted yet"),
-        (ErrorCode.policy_violation, "the topic is promoted", State.PROMOTED, "promoted"),
+        (ErrorCode.policy_violation, "orders was promoted: it takes no more", State.PROMOTED, "promoted"),
+        (
+            ErrorCode.policy_violation,
+            "read-only until it is promoted",
+            State.REFUSED,
+            "error 44 (POLICY_VIOLATION): read-only until it is promoted",
+        ),
         (ErrorCode.policy_violation, None, State.REFUSED, "error 44 (POLICY_VIOLATION)"),
         (ErrorCode.policy_violation, "too cold", State.REFUSED, "error 44 (POLICY_VIOLATION): too cold"),
         (ErrorCode.invalid_record, "offset", State.ORDINARY, "error 87 (INVALID_RECORD): offset"),
