@@ -6,7 +6,6 @@ connect, the order of its brokers), and one listener comes and goes.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from dataclasses import dataclass
@@ -79,18 +78,12 @@ async def _steady(shoal: ShoalProcess) -> int:
         await trio.sleep(0.1)
 
 
-def _lines(shoal: ShoalProcess) -> Iterator[dict[str, Any]]:
-    for line in shoal.output().splitlines():
-        if line.startswith('{"') and line.endswith("}"):
-            yield json.loads(line)
-
-
 def _flows(shoal: ShoalProcess) -> Iterator[dict[str, Any]]:
-    return (line for line in _lines(shoal) if line["event"] == "flow" and line["listener"] == "load")
+    return (line for line in shoal.json_lines() if line["event"] == "flow" and line["listener"] == "load")
 
 
 def _count(shoal: ShoalProcess, event: str) -> int:
-    return sum(line["event"] == event for line in _lines(shoal))
+    return sum(line["event"] == event for line in shoal.json_lines())
 
 
 def _produce(bootstrap: str, topic: str, number: int, outcome: Outcome, enough: Event) -> None:

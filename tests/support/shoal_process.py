@@ -104,6 +104,10 @@ class ShoalProcess:
         """The log since the last start."""
         return self.process.output()
 
+    def json_lines(self) -> list[dict[str, Any]]:
+        """Of the log since the last start; without a last line that is half written."""
+        return json_lines(self.output())
+
     async def until_logged(self, text: str, *, within: float = 10.0) -> None:
         await self.process.until_printed(text, within=within)
 
@@ -119,6 +123,12 @@ class ShoalProcess:
     def connections(self) -> int:
         """TCP sockets that do not listen: two for each client that Shoal has connected to a broker."""
         return sum(row.state != _LISTEN for row in _tcp_sockets(self.pid))
+
+
+def json_lines(text: str) -> list[dict[str, Any]]:
+    """The JSON among whole lines of a log; the last line may be half written."""
+    whole, _, _ = text.rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines() if line.startswith('{"')]
 
 
 @asynccontextmanager

@@ -50,8 +50,7 @@ class Pod:
     @property
     def wrapped(self) -> int:
         """Records in envelopes since the last start of this Shoal."""
-        flows = [json.loads(line) for line in self.shoal.output().splitlines() if line.startswith('{"')]
-        return sum(line.get("wrapped_records", 0) for line in flows if line["event"] == "flow")
+        return sum(line.get("wrapped_records", 0) for line in self.shoal.json_lines() if line["event"] == "flow")
 
     def lines_for_connect(self) -> dict[str, str]:
         """The connector's lines for Shoal, as this Shoal prints them when it starts."""

@@ -45,8 +45,7 @@ def shoal_of(port: int, work: Path, *flags: str, **more: Any) -> ShoalProcess:
 
 
 def logged(shoal: ShoalProcess, event: str) -> list[Mapping[str, Any]]:
-    lines = (json.loads(line) for line in shoal.output().splitlines() if line.startswith('{"'))
-    return [line for line in lines if line["event"] == event]
+    return [line for line in shoal.json_lines() if line["event"] == event]
 
 
 async def reload(work: Path, *flags: str) -> subprocess.CompletedProcess[str]:

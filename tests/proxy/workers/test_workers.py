@@ -66,8 +66,7 @@ class Workers:
                 await trio.sleep(0.05)
 
     def lines(self, event: str) -> list[dict[str, Any]]:
-        lines = [json.loads(line) for line in self.shoal.output().splitlines() if line.startswith("{")]
-        return [line for line in lines if line["event"] == event]
+        return [line for line in self.shoal.json_lines() if line["event"] == event]
 
 
 async def answered(client: Peer, number: int = 1) -> bool:

@@ -8,7 +8,6 @@ the target, and no topic of either cluster has an envelope.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,7 @@ from shoal.scenarios.kafka.mirror import Mirror, MirrorSpec
 from shoal.scenarios.kafka.process import until
 from tests.support.kafka.catchup import until_copied
 from tests.support.log_lines import problems
-from tests.support.shoal_process import ShoalProcess, free_port_block, write_toml
+from tests.support.shoal_process import ShoalProcess, free_port_block, json_lines, write_toml
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -69,10 +68,9 @@ def mismatches(shoal: ShoalProcess) -> set[str]:
 
 
 def logged(shoal: ShoalProcess, name: str) -> list[dict[str, object]]:
-    """All JSON log lines of this event, of every process that has logged here."""
-    lines = (line for line in shoal.log.read_text().splitlines() if line.startswith('{"'))
+    """All whole JSON log lines of this event, of every process that has logged here."""
     assert name in EVENTS
-    entries = [json.loads(line) for line in lines]
+    entries = json_lines(shoal.log.read_text())
     assert [problem for entry in entries for problem in problems(entry)] == []
     return [entry for entry in entries if entry["event"] == name]
 
