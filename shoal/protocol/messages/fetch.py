@@ -37,6 +37,8 @@ __all__ = [
     "FetchedPartition",
     "encode_fetch_error",
     "encode_fetch_request",
+    "fetch_committed",
+    "fetch_from",
     "limit_fetch",
     "read_fetch_request",
     "read_fetch_response",
@@ -45,17 +47,20 @@ __all__ = [
 
 OLDEST: Final = 4
 _COMPACT_FROM: Final = 12
+_READ_COMMITTED: Final = 1
 _INT32 = Struct(">i")
+_INT64 = Struct(">q")
 
 
 class FetchPartition(NamedTuple):
-    """A requested partition; `max_bytes_at` is the position of its PartitionMaxBytes (int32)."""
+    """A requested partition; `..._at` are the positions of PartitionMaxBytes (int32) and FetchOffset (int64)."""
 
     topic: Topic
     partition: int
     fetch_offset: int
     max_bytes: int
     max_bytes_at: int
+    fetch_offset_at: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +74,7 @@ class FetchRequest:
     session_epoch: int
     partitions: tuple[FetchPartition, ...]
     forgotten: tuple[PartitionRef, ...]
+    isolation_level_at: int = -1
 
 
 class FetchedPartition(NamedTuple):
@@ -110,10 +116,10 @@ class FetchResponse:
 
 _REQUEST = Walkers(
     MESSAGES["FetchRequest"],
-    ("MaxBytes", "at MaxBytes", "IsolationLevel", "SessionId = 0", "SessionEpoch = -1"),
+    ("MaxBytes", "at MaxBytes", "IsolationLevel", "at IsolationLevel", "SessionId = 0", "SessionEpoch = -1"),
     Rows(
         "Topics.Partitions",
-        ("Topic | TopicId", "Partition", "FetchOffset", "PartitionMaxBytes", "at PartitionMaxBytes"),
+        ("Topic | TopicId", "Partition", "FetchOffset", "PartitionMaxBytes", "at PartitionMaxBytes", "at FetchOffset"),
         FetchPartition,
     ),
     Rows("ForgottenTopicsData.Partitions", ("Topic | TopicId", "*"), PartitionRef),
@@ -167,7 +173,9 @@ def read_fetch_request(frame: Buffer, version: int) -> FetchRequest:
     """A whole request frame. Raises RemoteProtocolError, or UnsupportedVersion outside v4-v18."""
     walk = _REQUEST[version]
     found = walk(frame, read_request_header(frame).body, len(frame))
-    max_bytes, max_bytes_at, isolation_level, session_id, session_epoch, partitions, forgotten = found
+    max_bytes, max_bytes_at, isolation_level, isolation_level_at, session_id, session_epoch, partitions, forgotten = (
+        found
+    )
     return FetchRequest(
         max_bytes=max_bytes,
         max_bytes_at=max_bytes_at,
@@ -176,7 +184,18 @@ def read_fetch_request(frame: Buffer, version: int) -> FetchRequest:
         session_epoch=session_epoch,
         partitions=tuple(partitions),
         forgotten=tuple(forgotten),
+        isolation_level_at=isolation_level_at,
     )
+
+
+def fetch_from(frame: bytearray | memoryview, partition: FetchPartition, offset: int) -> None:
+    """Ask from another offset on, in place in the frame that `partition` was read from."""
+    _INT64.pack_into(frame, partition.fetch_offset_at, offset)
+
+
+def fetch_committed(frame: bytearray | memoryview, request: FetchRequest) -> None:
+    """Ask for committed records only (isolation level 1), in place. The answer then lists aborted transactions."""
+    frame[request.isolation_level_at] = _READ_COMMITTED
 
 
 def limit_fetch(

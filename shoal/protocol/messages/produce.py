@@ -41,6 +41,7 @@ from shoal.protocol.wire.types import (
 )
 
 __all__ = [
+    "ErrorText",
     "LikeAnswers",
     "ProducePartition",
     "ProduceRequest",
@@ -55,11 +56,13 @@ __all__ = [
     "encode_single_produce_response",
     "peek_acks",
     "plain_produce_length",
+    "read_error_texts",
     "read_produce_request",
     "read_produce_response",
 ]
 
 OLDEST: Final = 3
+_TEXTS_FROM: Final = 8
 _COMPACT_FROM: Final = 9
 _TOPIC_ID_FROM: Final = 13
 _NO_TAGS: Final = write_tagged_fields()
@@ -107,6 +110,14 @@ class ProducedPartition(NamedTuple):
     end: int
 
 
+class ErrorText(NamedTuple):
+    """What a broker says about an error of a partition."""
+
+    topic: Topic
+    partition: int
+    text: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceResponse:
     """`node_endpoints` is the content of that tagged field (v10+)."""
@@ -132,6 +143,13 @@ _RESPONSE = Walkers(
         ProducedPartition,
     ),
     oldest=OLDEST,
+)
+
+_TEXTS = Walkers(
+    MESSAGES["ProduceResponse"],
+    (),
+    Rows("Responses.PartitionResponses", ("Name | TopicId", "Index", "ErrorMessage"), ErrorText),
+    oldest=_TEXTS_FROM,
 )
 
 _ACKS = Walkers(MESSAGES["ProduceRequest"], ("Acks",), to_end=False)
@@ -288,6 +306,14 @@ def read_produce_response(frame: Buffer, version: int) -> ProduceResponse:
         partitions=tuple(partitions),
         node_endpoints=None if start is None else (start, end),
     )
+
+
+def read_error_texts(frame: Buffer, version: int) -> list[ErrorText]:
+    """Of all partitions of a whole response frame; none below v8. Raises RemoteProtocolError."""
+    if version < _TEXTS_FROM:
+        return []
+    (rows,) = _TEXTS[version](frame, response_body(frame, ApiKey.PRODUCE, version), len(frame))
+    return list(rows)
 
 
 class LikeAnswers:

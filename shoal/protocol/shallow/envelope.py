@@ -6,7 +6,12 @@ the target side recognises an envelope by the key alone:
     magic: 16 fixed bytes       makes false positives of a search over a record set practically impossible
     version: int8
     ...                         version 1: `_FIXED`, cluster: string, topic: string, nonce: uint32
+                                version 2: `_FIXED`, cluster, topic, `_COVER`, nonce
     crc: uint32                 CRC-32C of everything before it, in every version
+
+Version 2 is for mirror topics, which keep the offsets of the source (same_offsets). It says which offsets of the source
+it covers: those without a batch in the envelope have no record for the target. So its batches may have holes, and it
+may have no batch at all.
 
 Another magic, or this magic with a wrong checksum, is user data. A right checksum with an unknown version is from a
 newer Shoal, and must be refused, never passed through.
@@ -17,16 +22,26 @@ The record's headers repeat facts for operators (facts.py).
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from struct import Struct
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from shoal.protocol.wire.crc import Buffer, crc32c
 from shoal.protocol.wire.errors import LocalProtocolError, RemoteProtocolError
 from shoal.protocol.wire.types import read_string, write_string
 
-__all__ = ["MAGIC", "MAX_TAGS", "EnvelopeKey", "decode_key", "encode_key", "tag_headers", "with_partition_nonce"]
+__all__ = [
+    "MAGIC",
+    "MAX_TAGS",
+    "Cover",
+    "EnvelopeKey",
+    "decode_key",
+    "encode_key",
+    "tag_headers",
+    "with_partition_nonce",
+]
 
 MAGIC = bytes.fromhex("5498f004375035e7eea85b24c834cd06")
 VERSION = 1
+VERSION_WITH_COVER = 2
 
 MAX_TAGS = 16  # all are copied into every envelope
 MAX_TAG_BYTES = 256  # name and value together
@@ -46,8 +61,25 @@ _FIXED = Struct(
     "Q"  # flow
     "Q"  # serial
 )
+_COVER = Struct(
+    ">"
+    "q"  # start
+    "q"  # end
+    "?"  # fill
+)
 _UINT32 = Struct(">I")
 _MIN_BATCH = 61  # bytes
+_OFFSETS = (1 << 63) - 1  # so that the next one is an int64, too
+
+
+class Cover(NamedTuple):
+    """The offsets `start` to `end` (exclusive) of the source. `fill`: they reach its end, so the target's log shall
+    end there, too.
+    """
+
+    start: int
+    end: int
+    fill: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +102,7 @@ class EnvelopeKey:
     flow: int
     serial: int
     nonce: int = 0
+    cover: Cover | None = None
 
     def __hash__(self) -> int:
         return hash((self.flow, self.serial))  # as different as all of it
@@ -94,29 +127,44 @@ def decode_key(data: Buffer) -> EnvelopeKey | None:
         return None
     if _UINT32.unpack_from(data, end)[0] != crc32c(memoryview(data)[:end]):
         return None
-    if data[len(MAGIC)] != VERSION:
-        raise RemoteProtocolError(f"an envelope of version {data[len(MAGIC)]}, made by a newer Shoal")
-    key = _decode_body(data, len(MAGIC) + 1, end)
-    if not (0 <= key.first_offset <= key.last_offset and 1 <= key.batches <= key.records):
+    version = data[len(MAGIC)]
+    if version not in (VERSION, VERSION_WITH_COVER):
+        raise RemoteProtocolError(f"an envelope of version {version}, made by a newer Shoal")
+    key = _decode_body(data, len(MAGIC) + 1, end, has_cover=version == VERSION_WITH_COVER)
+    if not (0 <= key.first_offset <= key.last_offset < _OFFSETS and _least_batches(key) <= key.batches <= key.records):
         raise RemoteProtocolError(f"an envelope with impossible counts: {key}")
     if key.partition < 0 or key.payload < key.batches * _MIN_BATCH:
         raise RemoteProtocolError(f"an envelope of {key.payload} bytes in {key.batches} batches: {key}")
+    cover = key.cover
+    if cover is not None and not 0 <= cover.start <= key.first_offset <= key.last_offset < cover.end:
+        raise RemoteProtocolError(f"an envelope that covers {cover.start} to {cover.end}: {key}")
     return key
+
+
+def _least_batches(key: EnvelopeKey) -> int:
+    return 1 if key.cover is None else 0
 
 
 def _encode_stem(key: EnvelopeKey) -> bytes:
     """Everything before the nonce."""
     span = (key.first_offset, key.last_offset, key.partition, key.batches, key.records)
     fixed = _FIXED.pack(*span, key.payload, key.payload_crc, key.flow, key.serial)
-    return MAGIC + bytes((VERSION,)) + fixed + write_string(key.cluster) + write_string(key.topic)
+    version, cover = (VERSION, b"") if key.cover is None else (VERSION_WITH_COVER, _COVER.pack(*key.cover))
+    return MAGIC + bytes((version,)) + fixed + write_string(key.cluster) + write_string(key.topic) + cover
 
 
-def _decode_body(data: Buffer, pos: int, end: int) -> EnvelopeKey:
+def _decode_body(data: Buffer, pos: int, end: int, *, has_cover: bool) -> EnvelopeKey:
     if end - pos < _FIXED.size:
         raise RemoteProtocolError(f"an envelope key of {end} bytes")
     first, last, partition, batches, records, payload, payload_crc, flow, serial = _FIXED.unpack_from(data, pos)
     cluster, pos = read_string(data, pos + _FIXED.size, end)
     topic, pos = read_string(data, pos, end)
+    cover = None
+    if has_cover and end - pos >= _COVER.size:
+        cover = Cover._make(_COVER.unpack_from(data, pos))
+        pos += _COVER.size
+    if has_cover and cover is None:
+        raise RemoteProtocolError("an envelope key without the offsets that it covers")
     if cluster is None or topic is None or end - pos != _UINT32.size:
         raise RemoteProtocolError("an envelope key whose length does not match its fields")
     return EnvelopeKey(
@@ -132,6 +180,7 @@ def _decode_body(data: Buffer, pos: int, end: int) -> EnvelopeKey:
         flow=flow,
         serial=serial,
         nonce=_UINT32.unpack_from(data, pos)[0],
+        cover=cover,
     )
 
 

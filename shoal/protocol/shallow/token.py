@@ -30,11 +30,21 @@ from shoal.protocol.wire.compression import Codec, decompress
 from shoal.protocol.wire.crc import Buffer, crc32c
 from shoal.protocol.wire.errors import RemoteProtocolError
 
-__all__ = ["TOKEN_BYTES", "Tokened", "edited", "holds_token", "put_token", "take_token", "token_header"]
+__all__ = [
+    "TOKEN_BYTES",
+    "Tokened",
+    "edited",
+    "holds_token",
+    "put_token",
+    "sealed_name",
+    "take_token",
+    "token_header",
+    "token_in",
+]
 
 TOKEN_BYTES = 16
 _PREFIX = b"shoal.interlock/"
-_NAME_BYTES = len(_PREFIX) + 2 * TOKEN_BYTES + 1 + 8
+_SEALED_BYTES = 2 * TOKEN_BYTES + 1 + 8  # after the prefix
 _TRIED_BATCHES = 4  # per record set
 _find = re.compile(re.escape(_PREFIX) + rb"[0-9a-f]{%d}/[0-9a-f]{8}" % (2 * TOKEN_BYTES)).search
 # Largest record that gets a token: it must still fit into a request of the mirror (max.request.size, default 1 MiB).
@@ -55,8 +65,13 @@ class Tokened(NamedTuple):
 
 
 def token_header(token: bytes) -> tuple[bytes, bytes]:
-    stem = _PREFIX + token.hex().encode()
-    return stem + b"/%08x" % crc32c(stem), b""
+    return sealed_name(_PREFIX, token), b""
+
+
+def sealed_name(prefix: bytes, token: bytes) -> bytes:
+    """A header's name: `prefix`, the token and a checksum."""
+    stem = prefix + token.hex().encode()
+    return stem + b"/%08x" % crc32c(stem)
 
 
 def holds_token(payload: memoryview) -> bool:
@@ -67,17 +82,20 @@ def holds_token(payload: memoryview) -> bool:
 def take_token(headers: Headers) -> tuple[Headers, bytes | None]:
     """-> the headers without a token, and the token. A header with a wrong checksum is ordinary."""
     for at, (name, _) in enumerate(headers):
-        if len(name) == _NAME_BYTES and name[: len(_PREFIX)] == _PREFIX and (token := _read(bytes(name))) is not None:
+        if (token := token_in(_PREFIX, name)) is not None:
             return (*headers[:at], *headers[at + 1 :]), token
     return headers, None
 
 
-def _read(name: bytes) -> bytes | None:
-    stem, _, crc = name.rpartition(b"/")
+def token_in(prefix: bytes, name: Buffer) -> bytes | None:
+    """The token of a `sealed_name`; None: it is another name."""
+    if len(name) != len(prefix) + _SEALED_BYTES or name[: len(prefix)] != prefix:
+        return None
+    stem, _, crc = bytes(name).rpartition(b"/")
     if crc != b"%08x" % crc32c(stem):
         return None
     try:
-        return bytes.fromhex(stem[len(_PREFIX) :].decode("ascii"))
+        return bytes.fromhex(stem[len(prefix) :].decode("ascii"))
     except ValueError:
         return None
 

@@ -513,6 +513,26 @@ _SHALLOW_EVENTS = (
         do="Check that the mirror's producer uses the other listener of the pair.",
     ),
     _row(
+        "same-offsets-stopped",
+        _ERROR,
+        has="listener cluster topic partition detail",
+        meaning="A partition of a mirror topic waits; the others go on. It is tried again by itself.",
+        do="See [same offsets](same-offsets.md).",
+    ),
+    _row(
+        "same-offsets-resumed",
+        _INFO,
+        has="listener topic partition",
+        meaning="A partition of a mirror topic that waited is mirrored again.",
+    ),
+    _row(
+        "same-offsets-expired",
+        _WARNING,
+        has="listener cluster topic partition from_offset to_offset",
+        meaning="The source has deleted records that the copy does not have.",
+        do="Raise the source's retention, or find out why the mirror is late.",
+    ),
+    _row(
         "mirror-gap",
         _WARNING,
         has="listener cluster mirror topic partition kind from_offset to_offset",

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from shoal.protocol.capture.index.columns import Handling
 from shoal.protocol.capture.index.pending import BatchSource, FetchOutcome, RequestAnnotation, Treatment
+from shoal.protocol.shallow.same_offsets.fenced import FencedSet
+from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet
 from shoal.protocol.shallow.unwrap.reconcile import mismatch
 from shoal.proxy.capture.annotations import raw
 
@@ -14,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from shoal.protocol.capture.index.tap import Tap
-    from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet
     from shoal.protocol.shallow.unwrap.plan import Item
+    from shoal.protocol.shallow.unwrap.schedule import RecordSet
     from shoal.protocol.shallow.wrap.wrap import Wrapped
     from shoal.protocol.wire.types import PartitionRef, Topic, TopicPartition
     from shoal.proxy.connection.topic_names import Naming
@@ -52,7 +54,7 @@ class Judgement:
 
 
 def unwrapped(
-    record_sets: Mapping[TopicPartition, OutgoingRecordSet],
+    record_sets: Mapping[TopicPartition, RecordSet],
     items: Mapping[TopicPartition, Sequence[Item]],
     naming: Naming,
 ) -> RequestAnnotation:
@@ -64,7 +66,16 @@ def unwrapped(
     return RequestAnnotation(treatment=_TREATMENT, sources=sources)
 
 
-def _sources(record_set: OutgoingRecordSet, items: Sequence[Item]) -> Iterable[BatchSource | None]:
+def _sources(record_set: RecordSet, items: Sequence[Item]) -> Iterable[BatchSource | None]:
+    if isinstance(record_set, FencedSet):
+        key = items[0].key
+        for batch in record_set.made:
+            if key is None or not batch.records:
+                yield None
+            else:
+                yield BatchSource(key.topic, key.partition, batch.base, batch.last, None)
+    if not isinstance(record_set, OutgoingRecordSet):
+        return
     for batch_range in record_set.ranges:
         item = items[batch_range.item]
         wrong = None if item.key is None else mismatch(item.headers, item.key)

@@ -24,6 +24,7 @@ from shoal.protocol.shallow.interlock.explain import standing
 from shoal.protocol.shallow.interlock.rules import AlwaysWrap, EventKind
 from shoal.protocol.shallow.interlock.way_back import WayBack
 from shoal.protocol.shallow.refused import RefusedRanges
+from shoal.protocol.shallow.same_offsets.places import Places
 from shoal.proxy.config.settings import Address
 from shoal.proxy.events.logs import event
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from shoal.protocol.shallow.envelope import EnvelopeKey
     from shoal.protocol.shallow.interlock.flow import Flow
     from shoal.protocol.shallow.interlock.rules import Interlock as Rules
+    from shoal.protocol.shallow.locator import LocatorRecord
+    from shoal.protocol.shallow.same_offsets.places import Returned as Located
     from shoal.protocol.shallow.unwrap.plan import Returned
     from shoal.protocol.wire.types import TopicPartition
     from shoal.proxy.config.settings import ListenerSettings, ShallowSettings
@@ -71,8 +74,9 @@ class Interlock:
     them.
     """
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, *, any_producer: bool = False) -> None:
         self.rules = rules
+        self.places = Places(token_bytes(32), any_producer=any_producer)
         self.takes_sets = False
         self.refused = RefusedRanges()
         self._learning = 0
@@ -97,7 +101,8 @@ class Interlock:
                 first_serial=randbits(_SERIAL_BITS),
                 now=trio.current_time(),
                 settings=bounds,
-            )
+            ),
+            any_producer=settings.any_producer,
         )
 
     @classmethod
@@ -193,12 +198,22 @@ class Interlock:
         self._changed()
 
     def returned(self, connection: Connection, target: TopicPartition, tokens: Sequence[Returned]) -> None:
-        now, salt = self.tick(), self.rules.salt
-        way = WayBack(self._producers[connection], connection.peer.host, connection.client_id or "", target.topic)
+        now, salt, way = self.tick(), self.rules.salt, self._way(connection, target.topic)
         for token in tokens:
             mark = fingerprint(salt, target.partition, token.timestamp, token.record)
             self.rules.returned(token.token, mark, way, now)
         self._log_events()
+        self._changed()
+
+    def located(self, connection: Connection, target: TopicPartition, locator: LocatorRecord) -> Located | None:
+        """None: it is not one of this listener's."""
+        return self.places.returned(locator, self._way(connection, target.topic))
+
+    def _way(self, connection: Connection, topic: str) -> WayBack:
+        return WayBack(self._producers[connection], connection.peer.host, connection.client_id or "", topic)
+
+    def changed(self) -> None:
+        """Something is known that answers may wait for."""
         self._changed()
 
     def produced(self, connection: Connection, topic: str, partition: int, record_set: memoryview) -> None:
@@ -227,6 +242,9 @@ class Interlocks:
         self._takes_sets = False
         for interlock in self._all:
             interlock.refused = self.refused
+
+    def __iter__(self) -> Iterator[Interlock]:
+        return iter(self._all)
 
     def join(self, interlock: Interlock) -> None:
         """A new wrapping listener is paired. Its flows have yet to prove that they produce over one of these."""

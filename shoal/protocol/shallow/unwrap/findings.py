@@ -24,6 +24,9 @@ __all__ = [
     "REFUSED_FOR_GOOD",
     "TRY_AGAIN",
     "BatchRefused",
+    "CopyGrown",
+    "CopyMisplaced",
+    "CopyStopped",
     "EnvelopeAppended",
     "Finding",
     "GapIgnored",
@@ -146,8 +149,36 @@ class GapIgnored:
     partition: TopicPartition
 
 
+@dataclass(frozen=True, slots=True)
+class CopyGrown:
+    """A mirror topic has everything up to the end of this envelope."""
+
+    partition: TopicPartition
+    key: EnvelopeKey
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStopped:
+    """The broker refuses, until an operator changes something, what a mirror topic must get next."""
+
+    partition: TopicPartition
+    key: EnvelopeKey
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopyMisplaced:
+    """An envelope for a mirror topic does not follow what the topic has: something before it is missing."""
+
+    partition: TopicPartition
+    key: EnvelopeKey
+
+
 Finding = (
     RecordSetAppended
+    | CopyGrown
+    | CopyStopped
+    | CopyMisplaced
     | PartitionFailed
     | EnvelopeAppended
     | OffsetsAppended

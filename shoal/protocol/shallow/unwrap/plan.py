@@ -39,8 +39,10 @@ from shoal.protocol.records.record import Headers, Record, read_records
 from shoal.protocol.records.recordset import LOG_OVERHEAD, Span, split
 from shoal.protocol.shallow.batch_row import BatchSlice, OutgoingBatch
 from shoal.protocol.shallow.envelope import MAGIC, EnvelopeKey, decode_key
+from shoal.protocol.shallow.locator import LocatorRecord, holds_locator, read_locator
 from shoal.protocol.shallow.token import edited, holds_token, take_token
 from shoal.protocol.shallow.unwrap.mirror_sequences import OuterStamp, outer_stamp
+from shoal.protocol.shallow.unwrap.mirrored import MirroredBatch, mirrored_batches
 from shoal.protocol.wire.compression import Codec, decompress
 from shoal.protocol.wire.crc import Buffer, crc32c
 from shoal.protocol.wire.error_codes import ErrorCode
@@ -74,13 +76,15 @@ _COPIED_BELOW = 16 * 1024  # average bytes of a batch
 class Item:
     """An envelope (`key`), or consecutive plain records (`key` is None).
 
-    `identity` is equal only in a retry of the same bytes. `headers`: those of the envelope's record (facts.py).
+    `identity` is equal only in a retry of the same bytes. `headers`: those of the envelope's record (facts.py). An
+    envelope for a mirror topic has its batches in `mirrored`.
     """
 
     identity: Hashable
     key: EnvelopeKey | None
     batches: BatchSlice
     headers: Headers = ()
+    mirrored: tuple[MirroredBatch, ...] = ()
 
 
 class Returned(NamedTuple):
@@ -111,7 +115,13 @@ class Plan:
     outer_records: int
     stamp: OuterStamp | None = None
     tokens: tuple[Returned, ...] = ()
+    locators: tuple[LocatorRecord, ...] = ()  # they are not produced
     opened: int = 0  # decompressed bytes, which live as long as the plan
+
+    @property
+    def keeps_offsets(self) -> bool:
+        """It is for a mirror topic: envelopes with covers, or locators, and nothing else."""
+        return bool(self.locators) or any(key.cover is not None for key in self.envelopes)
 
     @property
     def identity(self) -> Hashable:
@@ -130,7 +140,7 @@ class Plan:
     @property
     def several(self) -> bool:
         """True if it has more than one batch for the broker."""
-        return len(self.items) > 1 or len(self.items[0].batches) > 1
+        return len(self.items) > 1 or any(len(item.batches) > 1 or len(item.mirrored) > 1 for item in self.items)
 
     @property
     def envelopes(self) -> tuple[EnvelopeKey, ...]:
@@ -202,27 +212,57 @@ def _plan_batch(
 
 def _plan_opened(outer: _Outer, plain_codec: Codec | None, most_records: int) -> Plan | Stripped | Refused | None:
     has_magic = _holds_magic(outer.payload, 0, len(outer.payload))
-    if not has_magic and not holds_token(outer.payload):
+    may_locate = holds_locator(outer.payload)
+    if not has_magic and not may_locate and not holds_token(outer.payload):
         return None
     if outer.header.record_count > most_records:
         found = f"{outer.header.record_count} records in a batch that seems to hold an envelope"
         what = f"{found}: at most {most_records} are searched"
         return Refused(error_code=ErrorCode.MESSAGE_TOO_LARGE, message=what)
+    if may_locate:
+        located = _locators(outer)
+        if located is not None:
+            return _vet(outer) or located
     if not has_magic:
-        return _stripped(outer)
-    tokens: list[Returned] = []
+        return _stripped(outer) if holds_token(outer.payload) else None
+    tokens, locators = list[Returned](), list[LocatorRecord]()
     try:
-        items, count = _items(outer, plain_codec or Codec.NONE, tokens)
+        items, count = _items(outer, plain_codec or Codec.NONE, tokens, locators)
     except _Damaged as error:
         return Refused(error_code=ErrorCode.CORRUPT_MESSAGE, message=str(error))
     except RemoteProtocolError as error:
         return _blame(outer, f"an envelope that cannot be opened: {error}")
     if not any(item.key for item in items):
         return _stripped(outer) if tokens else None
+    has_covers = {item.key is not None and item.key.cover is not None for item in items}
+    if len(has_covers) > 1:
+        return _blame(outer, "envelopes for a mirror topic beside other records")
     stamp = outer_stamp(outer.header)
     opened = len(outer.payload) if outer.header.codec else 0
-    plan = Plan(items=tuple(items), outer_records=count, stamp=stamp, tokens=tuple(tokens), opened=opened)
+    plan = Plan(
+        items=tuple(items),
+        outer_records=count,
+        stamp=stamp,
+        tokens=tuple(tokens),
+        locators=tuple(locators),
+        opened=opened,
+    )
     return _vet(outer) or plan
+
+
+def _locators(outer: _Outer) -> Plan | None:
+    """A batch with locators only; None: it has other records."""
+    locators = list[LocatorRecord]()
+    try:
+        for record in read_records(outer.payload, outer.header.record_count):
+            locator = read_locator(record.key, record.value, record.headers)
+            if locator is None:
+                return None
+            locators.append(locator)
+    except RemoteProtocolError:
+        return None  # the broker refuses it
+    stamp = outer_stamp(outer.header)
+    return Plan(items=(), outer_records=len(locators), stamp=stamp, locators=tuple(locators)) if locators else None
 
 
 def _stripped(outer: _Outer) -> Stripped | Refused | None:
@@ -307,13 +347,20 @@ class _Damaged(Exception):
     """The value of an envelope does not match its key."""
 
 
-def _items(outer: _Outer, plain_codec: Codec, tokens: list[Returned]) -> tuple[list[Item], int]:
+def _items(
+    outer: _Outer, plain_codec: Codec, tokens: list[Returned], locators: list[LocatorRecord]
+) -> tuple[list[Item], int]:
     """-> items in the order of the records, and the number of records. Tokens are removed from plain records."""
     header, items, plain, count = outer.header, list[Item](), list[NewRecord](), 0
     codec = header.codec or plain_codec
     for record in read_records(outer.payload, header.record_count):
         count += 1
         key = decode_key(record.key) if record.key is not None else None
+        if key is None and items and items[-1].key is not None and items[-1].key.cover is not None:
+            locator = read_locator(record.key, record.value, record.headers)
+            if locator is not None:
+                locators.append(locator)
+                continue
         if key is None:
             headers, token = take_token(record.headers)
             if token is not None:
@@ -323,6 +370,9 @@ def _items(outer: _Outer, plain_codec: Codec, tokens: list[Returned]) -> tuple[l
         if plain:
             items.append(_plain_item(outer, plain, codec, len(items)))
             plain = []
+        if key.cover is not None:
+            items.append(_mirrored_item(key, record))
+            continue
         batches = _inner_batches(key, record)
         items.append(Item(identity=key, key=key, batches=batches, headers=record.headers))
     if plain and items:
@@ -343,11 +393,21 @@ def _plain_item(outer: _Outer, records: Sequence[NewRecord], codec: Codec, at: i
     return Item(identity=digest.digest(), key=None, batches=BatchSlice.of((sub,)))
 
 
-def _inner_batches(key: EnvelopeKey, record: Record) -> BatchSlice:
-    """The batches of an envelope; they match its key, and a broker can append them."""
+def _mirrored_item(key: EnvelopeKey, record: Record) -> Item:
+    batches = mirrored_batches(key, _value(key, record))
+    return Item(identity=key, key=key, batches=BatchSlice.of(()), headers=record.headers, mirrored=batches)
+
+
+def _value(key: EnvelopeKey, record: Record) -> memoryview:
     value = memoryview(record.value or b"")
     if len(value) != key.payload or crc32c(value) != key.payload_crc:
         raise _Damaged(f"the envelope of {key} was damaged or changed on its way: {len(value)} bytes")
+    return value
+
+
+def _inner_batches(key: EnvelopeKey, record: Record) -> BatchSlice:
+    """The batches of an envelope; they match its key, and a broker can append them."""
+    value = _value(key, record)
     origin = f"{key.cluster}/{key.topic}-{key.partition}"
     bounds, stored = _stored(value, origin)
     _require_wrappable(stored, origin)

@@ -10,28 +10,71 @@ A partition without envelopes is in the first request, and again only if a broke
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from shoal.protocol.shallow.batch_row import OutgoingBatch
 from shoal.protocol.shallow.unwrap.findings import Finding, Outcome
-from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet
 from shoal.protocol.shallow.unwrap.plan import Item
-from shoal.protocol.shallow.unwrap.progress import PartitionProgress
+from shoal.protocol.shallow.unwrap.sequence import Stamp
 from shoal.protocol.wire.crc import Buffer
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import TopicPartition
 
-__all__ = ["REQUEST_BYTES", "Request", "Schedule"]
+__all__ = ["REQUEST_BYTES", "Progress", "RecordSet", "Request", "Schedule"]
 
 REQUEST_BYTES = 1024 * 1024  # max.request.size of a Java producer
+
+
+class RecordSet(Protocol):
+    """A record set for one partition; `records` and `size` (bytes) of all its batches."""
+
+    @property
+    def batches(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def stamp(self) -> Stamp | None: ...
+
+    def buffers(self) -> Sequence[Buffer]: ...
+
+
+class Progress(Protocol):
+    """A partition of the request, until it has an `outcome` (see `PartitionProgress`)."""
+
+    sets: bool
+
+    @property
+    def partition(self) -> TopicPartition: ...
+
+    @property
+    def items(self) -> Sequence[Item]: ...
+
+    @property
+    def outcome(self) -> Outcome | None: ...
+
+    @property
+    def cut_due(self) -> OutgoingBatch | None: ...
+
+    @property
+    def unstamped(self) -> bool: ...
+
+    def cut(self, parts: Sequence[OutgoingBatch] | RemoteProtocolError) -> list[Finding]: ...
+
+    def next_record_set(self, room: int | None = None) -> RecordSet | None: ...
+
+    def answered(self, error_code: int, base_offset: int) -> list[Finding]: ...
+
+    def abandon(self) -> None: ...
 
 
 class Request(NamedTuple):
     """One request to the broker. `plain`: the record sets of partitions without envelopes."""
 
     plain: Mapping[TopicPartition, Sequence[Buffer]]
-    record_sets: Mapping[TopicPartition, OutgoingRecordSet]
+    record_sets: Mapping[TopicPartition, RecordSet]
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
@@ -52,7 +95,7 @@ class Schedule:
 
     def __init__(
         self,
-        partitions: Iterable[PartitionProgress],
+        partitions: Iterable[Progress],
         plain: Mapping[TopicPartition, Sequence[Buffer]] | None = None,
         *,
         own_bytes: int = 0,
@@ -79,7 +122,7 @@ class Schedule:
 
     def next_request(self, *, sets: bool = True) -> Request | None:
         """None: an answer must arrive first, or all is done. `sets`: the broker is still proven to accept them."""
-        room, record_sets = self._room, dict[TopicPartition, OutgoingRecordSet]()
+        room, record_sets = self._room, dict[TopicPartition, RecordSet]()
         for partition, progress in self._partitions.items():
             # Only withdrawn, never granted: a partition that began without sets is stamped, or not, for single batches.
             if not sets:

@@ -11,11 +11,12 @@ batch.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from shoal.protocol.records.aborted import AbortedTransactions
 from shoal.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL, BatchHeader, synthetic_header
 from shoal.protocol.records.key_sample import KeySampler, has_keys
-from shoal.protocol.records.record import encode_single_record_head
+from shoal.protocol.records.record import Headers, encode_single_record_head
 from shoal.protocol.records.scan import ScannedSet
 from shoal.protocol.shallow.envelope import EnvelopeKey, encode_key, with_partition_nonce
 from shoal.protocol.shallow.facts import facts_of
@@ -24,7 +25,18 @@ from shoal.protocol.shallow.wrap.runs import Found, Run, WrapContext, find_rows
 from shoal.protocol.wire.crc import Buffer, combine, crc32c
 from shoal.protocol.wire.errors import RemoteProtocolError
 
-__all__ = ["WrapContext", "Wrapped", "delivered", "wrap"]
+__all__ = ["Stamps", "WrapContext", "Wrapped", "delivered", "synthetic_batch", "wrap"]
+
+
+class Stamps(NamedTuple):
+    """Of the synthetic batch around an envelope; `timestamp`: ms."""
+
+    base_offset: int
+    leader_epoch: int
+    timestamp: int
+    attributes: int = 0
+    producer_id: int = -1
+    producer_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,21 +133,32 @@ def _envelope(view: memoryview, row: Run, context: WrapContext) -> tuple[Envelop
     )
     if context.partitions is not None:
         key = with_partition_nonce(key, context.partitions)
-    headers = facts.headers() + context.tags
-    head, tail = encode_single_record_head(key=encode_key(key), value_length=len(value), headers=headers)
-    body_crc = crc32c(tail, combine(crc32c(head), value_crc, len(value)))
     keep = context.read_committed and last.is_transactional
-    header = synthetic_header(
+    stamps = Stamps(
         base_offset=key.last_offset,
         leader_epoch=last.partition_leader_epoch,
         attributes=TRANSACTIONAL if keep else 0,
-        max_timestamp=max(fields[8]),
+        timestamp=max(fields[8]),
         producer_id=last.producer_id if keep else -1,
         producer_epoch=last.producer_epoch if keep else -1,
-        body_length=len(head) + len(value) + len(tail),
-        crc_of_body=body_crc,
     )
-    return key, [header + head, value, tail]
+    return key, synthetic_batch(key, [value], facts.headers() + context.tags, stamps)
+
+
+def synthetic_batch(key: EnvelopeKey, value: Sequence[Buffer], headers: Headers, stamps: Stamps) -> list[Buffer]:
+    """The batch with the envelope's record; `value` has the bytes that `key` describes."""
+    head, tail = encode_single_record_head(key=encode_key(key), value_length=key.payload, headers=headers)
+    header = synthetic_header(
+        base_offset=stamps.base_offset,
+        leader_epoch=stamps.leader_epoch,
+        attributes=stamps.attributes,
+        max_timestamp=stamps.timestamp,
+        producer_id=stamps.producer_id,
+        producer_epoch=stamps.producer_epoch,
+        body_length=len(head) + key.payload + len(tail),
+        crc_of_body=crc32c(tail, combine(crc32c(head), key.payload_crc, key.payload)),
+    )
+    return [header + head, *value, tail]
 
 
 def _have_keys(view: memoryview, row: Run, sampler: KeySampler | None) -> bool | None:

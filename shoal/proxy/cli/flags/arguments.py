@@ -62,6 +62,12 @@ _FLAGS: Mapping[str, SettingFlag] = {
         "REGEX",
         "never wrap these topics: a transform or filter reads their records (repeatable)",
     ),
+    "--same-offsets": SettingFlag(
+        "shallow.same-offsets",
+        "REGEX",
+        "keep the offsets of source topics with such names (the whole name matches), in target brokers with the Java "
+        "agent and -Dshoal.mirror.topics (default: none)",
+    ),
     "--run-limit": SettingFlag(
         "shallow.run-limit",
         "SIZE",
@@ -211,7 +217,7 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
 
 def _add_shallow(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("shallow mirroring")
-    _add_settings(group, "--deep-topics", "--run-limit")
+    _add_settings(group, "--deep-topics", "--same-offsets", "--run-limit")
     return group
 
 

@@ -57,6 +57,7 @@ def check_settings(settings: Settings, where: Where) -> list[Problem]:
         *_port_conflicts(settings, where),
         *_positive(settings, where),
         *_sizes(settings, where),
+        *_same_offsets(settings, where),
         *_gaps(settings, where),
         *_headers(settings, where),
         *_coalescing(settings, where),
@@ -334,6 +335,15 @@ def _sizes(settings: Settings, where: Where) -> Iterator[Problem]:
                 "response"
             )
             yield Problem(where(index, "shallow.fetch-max-bytes"), what)
+
+
+def _same_offsets(settings: Settings, where: Where) -> Iterator[Problem]:
+    for index, listener in enumerate(settings.listeners):
+        if listener.shallow.same_offsets is None or listener.mode is not Mode.WRAP:
+            continue
+        if listener.shallow.unpaired:
+            what = "needs a pair in the same process, which says where the copies end: not with unpaired"
+            yield Problem(where(index, "shallow.same-offsets"), what)
 
 
 def _gaps(settings: Settings, where: Where) -> Iterator[Problem]:

@@ -16,6 +16,7 @@ from shoal.protocol.messages.produce import (
     ProduceTemplate,
     encode_partition_error,
     encode_produce_response,
+    read_error_texts,
     read_produce_response,
 )
 from shoal.protocol.schema.api import ApiKey
@@ -87,6 +88,7 @@ class ProduceAnswer:
         self._lookup = lookup
         self._responses: dict[TopicPartition, bytes] = {}
         self._latest: dict[TopicPartition, dict[int, bytes]] = {}  # error code -> the broker's latest response with it
+        self._texts: dict[TopicPartition, str] = {}
         self._throttle_ms = 0
         self._node_endpoints = b""
         self._like: LikeAnswers | None = None  # the last answer, if it has no errors
@@ -115,10 +117,22 @@ class ProduceAnswer:
             self._latest.setdefault(partition, {})[produced.error_code] = latest
             answered[partition] = produced.error_code, produced.base_offset
         has_errors = any(error_code for error_code, _ in answered.values())
+        if has_errors:
+            self._read_texts(answer)
         is_odd = response.node_endpoints is not None or len(answered) != len(response.partitions)
         self._like = None if has_errors or is_odd else LikeAnswers(frame, response)
         self._partitions = list(answered)
         return answered
+
+    def _read_texts(self, answer: Buffer) -> None:
+        with blaming_the_broker():
+            for topic, partition, text in read_error_texts(answer, self._version):
+                if text is not None:
+                    self._texts[self._naming.target(topic, partition)] = text
+
+    def text(self, partition: TopicPartition) -> str | None:
+        """What the broker said about its latest error for this partition."""
+        return self._texts.get(partition)
 
     def _rewritten(self, frame: bytearray) -> Buffer:
         edited = rewrite_endpoints(ApiKey.PRODUCE, self._version, frame, self._lookup)

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, assert_never
 
 from shoal.protocol.shallow.unwrap.findings import (
     BatchRefused,
+    CopyGrown,
+    CopyMisplaced,
+    CopyStopped,
     EnvelopeAppended,
     GapIgnored,
     OffsetsAppended,
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from shoal.proxy.shallow.counters import ShallowTally
     from shoal.proxy.shallow.monitor.monitor import MirrorMonitors
     from shoal.proxy.shallow.unwrap.answer import MirrorRequest
+    from shoal.proxy.shallow.unwrap.copies import Copies
     from shoal.proxy.shallow.unwrap.producer_ids import ProducerIds
     from shoal.proxy.shallow.unwrap.reconciliation import Reconciliation
     from shoal.proxy.shallow.unwrap.translation import Translation
@@ -60,6 +64,7 @@ class TargetKnowledge:
     reconciliation: Reconciliation
     monitors: MirrorMonitors
     translation: Translation
+    copies: Copies
     sets_lost: Counter[int | None]
 
 
@@ -76,9 +81,14 @@ class Fold:
         self._connection = connection
         self._proofs = connection.cluster.proofs
         self._answer = ProduceAnswer(request.header.api_version, request.naming, connection.lookup)
+        self._at_once: dict[TopicPartition, Outcome] = {}
         self._discrepancies: list[tuple[TopicPartition, Discrepancy]] = []
 
     # -- during the exchange ---------------------------------------------------------------------------------------
+
+    def answered_at_once(self, partition: TopicPartition, outcome: Outcome) -> None:
+        """Nothing of the partition is sent to the broker."""
+        self._at_once[partition] = outcome
 
     def planned(self, partition: TopicPartition, plan: Plan, *, repeats: int) -> None:
         """`repeats`: number of batches that are already appended and not sent again."""
@@ -121,6 +131,14 @@ class Fold:
                 target.ids.refuse(connection)
             case ProducerIdStale(partition, sender):
                 target.ids.forget(partition, sender)
+            case CopyGrown(_, key):
+                target.copies.grown(key)
+            case CopyMisplaced(_, key):
+                target.copies.misplaced(key)
+            case CopyStopped(partition, key, error_code):
+                text = self._answer.text(partition) or error_name(error_code)
+                why = f"the target broker refuses {self._name(partition)}: {text}"
+                target.copies.stop(connection, partition, key, why)
             case GapIgnored():
                 target.ids.give_up()
             case _:
@@ -130,8 +148,8 @@ class Fold:
         """Report plain records after the last envelope of each partition; those before it are known by the envelope."""
         outcomes = schedule.outcomes()
         for partition, items in schedule.items.items():
-            plain = items[-1]
-            if plain.key is None and len(items) > 1 and not outcomes[partition].error_code:
+            plain = items[-1] if items else None
+            if plain is not None and plain.key is None and len(items) > 1 and not outcomes[partition].error_code:
                 self._target.monitors.arrived(partition, sum(plain.batches.records), hash(plain.identity))
 
     def _count(self, appended: RecordSetAppended) -> None:
@@ -183,7 +201,7 @@ class Fold:
         for partition, error in refused.items():
             self._log_error(partition, error.error_code, error.message)
             self._answer.refuse(partition, error.error_code, error.message)
-        for partition, outcome in outcomes.items():
+        for partition, outcome in (*self._at_once.items(), *outcomes.items()):
             if outcome.error_code:
                 self._log_error(partition, outcome.error_code, outcome.message or "")
                 respond = self._answer.refuse if outcome.is_own else self._answer.fail

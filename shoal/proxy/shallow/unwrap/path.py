@@ -25,6 +25,7 @@ from shoal.protocol.messages.produce import encode_produce_request, read_produce
 from shoal.protocol.records.batch import BatchHeader
 from shoal.protocol.records.rebatch import compress_plain
 from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.shallow.same_offsets.fenced import FencedPartition
 from shoal.protocol.shallow.unwrap.appended_log import AppendedLog
 from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Prepared
 from shoal.protocol.shallow.unwrap.plan import MAX_OUTER_BYTES, Plan, Refused, Stripped, plan_record_set
@@ -45,6 +46,7 @@ from shoal.proxy.shallow.files.deliveries import load_deliveries, save_deliverie
 from shoal.proxy.shallow.files.doubt import load_doubt, save_doubt
 from shoal.proxy.shallow.files.producers import ProducersFile
 from shoal.proxy.shallow.unwrap.answer import MirrorRequest
+from shoal.proxy.shallow.unwrap.copies import Copies
 from shoal.proxy.shallow.unwrap.exchange import exchange
 from shoal.proxy.shallow.unwrap.fold import Fold, TargetKnowledge
 from shoal.proxy.shallow.unwrap.partition_locks import PartitionLocks
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     from shoal.proxy.net.transport import Buffer
     from shoal.proxy.shallow.interlock import Interlocks
     from shoal.proxy.shallow.monitor.monitor import MirrorMonitors
+    from shoal.proxy.shallow.unwrap.copies import Located
     from shoal.proxy.statistics import PathStatistics
 
     _Planned = Plan | Stripped | Refused | BatchHeader | None
@@ -119,6 +122,7 @@ class UnwrapPath:
             reconciliation=Reconciliation(self.tally),
             monitors=monitors,
             translation=self._translation,
+            copies=Copies(settings.name, interlocks),
             sets_lost=Counter(),
         )
         self._name = settings.name
@@ -225,6 +229,7 @@ class UnwrapPath:
         self.ids.forget_topic(topic)
         self.target.reconciliation.forget(topic)
         self._translation.forget_target(topic)
+        self.target.copies.ends.forget_topic(topic)
 
     # -- one request, from top to bottom -----------------------------------------------------------------------------
 
@@ -251,13 +256,28 @@ class UnwrapPath:
         work: Mapping[TopicPartition, _Work],
     ) -> None:
         fold = Fold(self.target, connection, held)
-        schedule = await self._schedule(connection, held, plans, work, fold)
+        located = await self._locate(connection, held, work, fold)
+        schedule = await self._schedule(connection, held, plans, work, located, fold)
         await exchange(connection, held, schedule, fold)
         fold.arrived(schedule)
         refused = {partition: plan for partition, plan in work.items() if isinstance(plan, Refused)}
         answer = fold.answer(held.header.correlation_id, refused, schedule.outcomes())
         if held.wants_answer:
             await connection.reply(answer)
+
+    async def _locate(
+        self, connection: Connection, held: MirrorRequest, work: Mapping[TopicPartition, _Work], fold: Fold
+    ) -> dict[TopicPartition, Located]:
+        """Where the logs of mirror topics end. What is answered at once goes to `fold`."""
+        plans = {partition: plan for partition, plan in work.items() if isinstance(plan, Plan) and plan.keeps_offsets}
+        if not plans:
+            return {}
+        located = await self.target.copies.locate(connection, held.header.client_id or "", plans)
+        self._require_same_cluster(connection)
+        for partition, found in located.items():
+            if found.outcome is not None:
+                fold.answered_at_once(partition, found.outcome)
+        return located
 
     # -- plan --------------------------------------------------------------------------------------------------------
 
@@ -319,6 +339,8 @@ class UnwrapPath:
             plan = plans.get(partition)
             if isinstance(plan, Plan):
                 self.tally.opened_envelopes += len(plan.envelopes)
+                if plan.keeps_offsets:
+                    continue
                 self.interlocks.arrived(connection, plan.envelopes)
                 if plan.tokens:
                     self.interlocks.returned(connection, partition, plan.tokens)
@@ -353,7 +375,7 @@ class UnwrapPath:
         work: dict[TopicPartition, _Work] = {}
         for partition, (_, _, start, end) in zip(held.partitions, held.request.partitions, strict=True):
             plan = plans.get(partition)
-            if isinstance(plan, Refused):
+            if isinstance(plan, Refused) or (isinstance(plan, Plan) and plan.keeps_offsets):
                 work[partition] = plan
                 continue
             prepared = self._producers.prepare(partition, held.frame, start, end, plan)
@@ -373,14 +395,17 @@ class UnwrapPath:
         held: MirrorRequest,
         planned: _Plans,
         work: Mapping[TopicPartition, _Work],
+        located: Mapping[TopicPartition, Located],
         fold: Fold,
     ) -> Schedule:
         """Raises UpstreamLost and UpstreamFault."""
-        plans = {partition: plan for partition, plan in work.items() if isinstance(plan, Plan)}
+        found = {partition: plan for partition, plan in work.items() if isinstance(plan, Plan)}
+        plans = {partition: plan for partition, plan in found.items() if partition not in located}
+        fenced = {partition: plan for partition, plan in found.items() if partition in located}
         stamped = {partition: plan for partition, plan in work.items() if isinstance(plan, Prepared)}
         plain = dict(self._plain_record_sets(held, planned, work))
         proofs = connection.cluster.proofs
-        several = any(plan.several for plan in (*plans.values(), *(prepared.plan for prepared in stamped.values())))
+        several = any(plan.several for plan in (*found.values(), *(prepared.plan for prepared in stamped.values())))
         sets = several and await proofs.ensure(connection)
         stamped_sets = sets and proofs.stamps_are_known(connection)
         self._require_same_cluster(connection)
@@ -388,7 +413,11 @@ class UnwrapPath:
         self._require_same_cluster(connection)
         ours = [self._begin(partition, plan, sequences, fold, sets=sets) for partition, plan in plans.items()]
         theirs = [self._go_on(partition, plan, fold, sets=stamped_sets) for partition, plan in stamped.items()]
-        return Schedule((*ours, *theirs), plain, own_bytes=len(held.frame))
+        copies = [
+            self._fence(partition, plan, located[partition], fold, sets=sets) for partition, plan in fenced.items()
+        ]
+        made = [copy for copy in copies if copy is not None]
+        return Schedule((*ours, *theirs, *made), plain, own_bytes=len(held.frame))
 
     async def _sequences(
         self, connection: Connection, held: MirrorRequest, plans: Mapping[TopicPartition, Plan]
@@ -406,6 +435,17 @@ class UnwrapPath:
         progress = PartitionProgress(partition, plan, self.deliveries, sequence=sequence, sets=sets)
         fold.planned(partition, plan, repeats=progress.repeats)
         return progress
+
+    def _fence(
+        self, partition: TopicPartition, plan: Plan, located: Located, fold: Fold, *, sets: bool
+    ) -> FencedPartition | None:
+        """None: it is answered already."""
+        if located.end is None:
+            return None
+        fenced = FencedPartition(partition, plan, self.target.copies.ends, located.end, position=located.position)
+        fenced.sets = sets
+        fold.take(fenced.findings())
+        return fenced
 
     def _go_on(self, partition: TopicPartition, prepared: Prepared, fold: Fold, *, sets: bool) -> PartitionProgress:
         """With the mirror's stamps."""

@@ -14,7 +14,7 @@ from shoal.protocol.wire.types import PartitionRef, TopicPartition
 from shoal.proxy.connection.topic_names import topic_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from shoal.protocol.messages.fetch import FetchResponse
     from shoal.protocol.shallow.interlock.flow import Fetched, Flow
@@ -31,13 +31,17 @@ _READ_COMMITTED = 1
 
 
 class FollowedFetches:
-    """Those of all mirrors of a wrapping listener. Calls in the order of the methods."""
+    """Those of all mirrors of a wrapping listener. Calls in the order of the methods.
+
+    `leaves_out`: topics in which the mirror's own offsets do not count.
+    """
 
     def __init__(self, monitor: MirrorMonitor, cluster: Cluster) -> None:
         self._monitor = monitor
         self._cluster = cluster
         self._live: set[Consumer] = set()
         monitor.covered = self._covered
+        self.leaves_out: Callable[[str], bool] = lambda topic: False
 
     def opened(self, connection: Connection, consumer: Consumer) -> None:
         self._monitor.connected(connection, consumer.flow)
@@ -54,7 +58,7 @@ class FollowedFetches:
         self._monitor.requested(flow, read_committed=fetch.request.isolation_level == _READ_COMMITTED)
         for asked in fetch.request.partitions:
             name = topic_name(connection, asked.topic)
-            if name is not None:
+            if name is not None and not self.leaves_out(name):
                 self._monitor.ask(flow, TopicPartition(name, asked.partition), asked.fetch_offset, now)
 
     def stopped(self, connection: Connection, fetch: MirrorFetch, refs: Iterable[PartitionRef]) -> set[PartitionRef]:
@@ -84,7 +88,7 @@ class FollowedFetches:
         for fetched in response.partitions:
             name = topic_name(connection, fetched.topic)
             offset = fetch.asked.get(PartitionRef(fetched.topic, fetched.partition))
-            if name is None or offset is None:
+            if name is None or offset is None or self.leaves_out(name):
                 continue
             partition = TopicPartition(name, fetched.partition)
             copy = self._monitor.asked(flow, partition, offset)
@@ -126,7 +130,11 @@ class FollowedFetches:
         for consumer in self._live:
             if consumer.answered_at >= since:
                 named = ((self._name(topic), index) for topic, index in consumer.covered)
-                partitions = [TopicPartition(name, index) for name, index in named if name is not None]
+                partitions = [
+                    TopicPartition(name, index)
+                    for name, index in named
+                    if name is not None and not self.leaves_out(name)
+                ]
                 yield consumer.flow.client_id, partitions
 
     def _name(self, topic: Topic) -> str | None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from shoal.protocol.records.scan import ScannedSet
     from shoal.protocol.shallow.fingerprint import Sample
     from shoal.protocol.shallow.interlock.flow import Flow
+    from shoal.protocol.shallow.same_offsets.place import Place
     from shoal.protocol.shallow.token import Tokened
     from shoal.protocol.shallow.wrap.eligible import Reason
     from shoal.protocol.wire.types import Topic
@@ -48,9 +49,12 @@ class Consumer:
         "asked_names_at",
         "covered",
         "flow",
+        "has_copies",
         "is_mirror",
         "limits_of",
+        "located_at",
         "number",
+        "places",
         "proven_since",
         "proving_since",
         "sent_back",
@@ -69,10 +73,13 @@ class Consumer:
         self.asked_names_at = float("-inf")
         self.proving_since: float | None = None
         self.proven_since: float | None = None
+        self.places: dict[TopicPartition, Place] = {}  # of mirror topics
+        self.has_copies = False  # it got envelopes for a mirror topic
+        self.located_at = float("-inf")
 
     def is_proving(self, now: float) -> bool:
         """True while no envelope has arrived at the pair yet, but may still do so."""
-        if self.flow.arrived:
+        if self.flow.arrived or self.has_copies:
             self.proving_since = self.proven_since = None
             return False
         if self.proving_since is None:

@@ -18,6 +18,8 @@ from shoal.protocol.wire.types import PartitionRef
 from shoal.proxy.connection.pending import Edit
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from shoal.protocol.transform.watch import WatchedPartition
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.pending import PendingAnswer
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from shoal.proxy.shallow.interlock import Interlock
     from shoal.proxy.shallow.wrap.followed import FollowedFetches
     from shoal.proxy.shallow.wrap.mirror_fetch import MirrorFetch, Unseen
+    from shoal.proxy.shallow.wrap.same_offsets import SameOffsets
 
 __all__ = ["OversizedAnswers"]
 
@@ -33,7 +36,15 @@ _LARGE = FetchOutcome(reason=Reason.LARGE_ANSWER)
 
 
 class OversizedAnswers:
-    def __init__(self, interlock: Interlock, tally: ShallowTally, unseen: Unseen, followed: FollowedFetches) -> None:
+    def __init__(
+        self,
+        interlock: Interlock,
+        tally: ShallowTally,
+        unseen: Unseen,
+        followed: FollowedFetches,
+        same_offsets: SameOffsets,
+    ) -> None:
+        self._same_offsets = same_offsets
         self._interlock = interlock
         self._unseen = unseen
         self._tally = tally
@@ -43,12 +54,15 @@ class OversizedAnswers:
         """For `Hold.too_large`."""
 
         def stream(entry: PendingAnswer, size: int) -> _Stream:
+            too_large = f"a fetch answer of {size} bytes is larger than what is held (limits.held-response-bytes)"
             if stopped := self._followed.stopped(connection, fetch, fetch.asked):
-                names = ", ".join(sorted(connection.cluster.partition_name(*ref) for ref in stopped))
+                names = _names(connection, stopped)
                 raise RemoteProtocolError(
-                    f"a fetch answer of {size} bytes is larger than what is held (limits.held-response-bytes), and "
-                    f"{names} must be taken out of it until its gap is acknowledged"
+                    f"{too_large}, and {names} must be taken out of it until its gap is acknowledged"
                 )
+            if ours := self._same_offsets.of(connection, iter(fetch.asked)):
+                names = _names(connection, ours)
+                raise RemoteProtocolError(f"{too_large}, and {names} must not be raw (same-offsets): raise that limit")
             connection.listener.complain(
                 "fetch-answer-too-large",
                 f"a fetch answer of {size} bytes is larger than what is held: it passes raw "
@@ -87,6 +101,10 @@ class OversizedAnswers:
         else:
             self._interlock.rules.gave_raw(flow, read, now)
             self._followed.streamed(flow, read, partition.high_watermark)
+
+
+def _names(connection: Connection, refs: Iterable[PartitionRef]) -> str:
+    return ", ".join(sorted(connection.cluster.partition_name(*ref) for ref in refs))
 
 
 class _Stream:

@@ -53,6 +53,7 @@ from shoal.proxy.shallow.wrap.followed import FollowedFetches
 from shoal.proxy.shallow.wrap.hold import EMPTY_HOLD, hold
 from shoal.proxy.shallow.wrap.mirror_fetch import MOST_KEPT, AnsweredPartition, Consumer, MirrorFetch, Unseen
 from shoal.proxy.shallow.wrap.oversized import OversizedAnswers
+from shoal.proxy.shallow.wrap.same_offsets import SameOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.protocol.shallow.interlock.rules import Decision
     from shoal.protocol.wire.splice import Edit
-    from shoal.protocol.wire.types import Topic
+    from shoal.protocol.wire.types import Topic, TopicPartition
     from shoal.proxy.config.settings import ListenerSettings
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.pending import PendingAnswer
@@ -110,7 +111,9 @@ class WrapPath:
         self._ended = ended
         self.interlock = interlock
         self._unseen = Unseen(self.interlock)
-        self._oversized = OversizedAnswers(self.interlock, self.tally, self._unseen, self._followed)
+        self._same_offsets = SameOffsets(listener.settings.name, interlock, self.tally)
+        self._followed.leaves_out = self._same_offsets.has
+        self._oversized = OversizedAnswers(self.interlock, self.tally, self._unseen, self._followed, self._same_offsets)
         self._clusters = clusters
         self._unknown_clients: set[str] = set()
         self.use(listener.settings)
@@ -127,6 +130,7 @@ class WrapPath:
     def closed(self, connection: Connection) -> None:
         if isinstance(connection.context, Consumer):
             self._followed.closed(connection.context)
+            self._same_offsets.closed(connection.context)
             self.interlock.consumer_closed(connection.context.flow, connection.context.number)
 
     def tick(self, now: float) -> None:
@@ -138,6 +142,7 @@ class WrapPath:
         self._settings = settings.shallow
         self._mirrors = re.compile(self._settings.mirror_clients)
         self._topics = Topics(self._settings.deep_topics)
+        self._same_offsets.use(self._settings)
         self._tags = envelope_headers(settings)
 
     def statistics(self) -> tuple[PathStatistics, ...]:
@@ -152,6 +157,7 @@ class WrapPath:
             "clusters_differ": None if self._clusters is None else self._clusters.differ,
             "not_mirrors": sorted(self._unknown_clients),
             "mirrors": self.monitor.status(),
+            "same_offsets": self._same_offsets.status() if self._same_offsets.is_on else None,
         }
 
     def end(self) -> None:
@@ -168,7 +174,7 @@ class WrapPath:
             edited = header.api_version >= ADDRESS_RESPONSES[ApiKey.FETCH]
             return await connection.forward([frame], FETCH_ADDRESSES if edited else None, note=_NO_MIRROR)
         self.interlock.rules.asked(consumer.flow, trio.current_time())
-        if self._sends_back(consumer, request):
+        if self._sends_back(connection, consumer, request):
             if not consumer.sessions.knows(request):
                 _log_sent_back(connection)
             answer = encode_fetch_error(header.api_version, header.correlation_id, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -178,10 +184,11 @@ class WrapPath:
         self._followed.asked(connection, fetch)
         self._limit(connection, consumer, frame, request)
         self._limit_stopped(connection, frame, fetch)
+        self._same_offsets.ask(connection, fetch, frame)
         hold = Hold(partial(self._answer, fetch), self._oversized.edit(connection, fetch))
         return await connection.forward([frame], hold, note=JUDGED)
 
-    def _sends_back(self, consumer: Consumer, request: FetchRequest) -> bool:
+    def _sends_back(self, connection: Connection, consumer: Consumer, request: FetchRequest) -> bool:
         """True if Shoal does not know the session's partitions, so nothing of it could ever be wrapped; or if they must
         be requested again with other limits.
 
@@ -189,7 +196,10 @@ class WrapPath:
         in a row, whatever the client does.
         """
         must_begin = not consumer.sessions.knows(request) or (
-            request.session_epoch > 0 and self._followed.has_old_limits(consumer)
+            request.session_epoch > 0
+            and (
+                self._followed.has_old_limits(consumer) or self._same_offsets.must_begin(connection, consumer, request)
+            )
         )
         consumer.sent_back = must_begin and not consumer.sent_back
         return consumer.sent_back
@@ -277,15 +287,22 @@ class WrapPath:
         with_records = [one for one in response.partitions if one.start != one.end]
         refs = [PartitionRef(one.topic, one.partition) for one in with_records]
         stopped = self._followed.stopped(connection, fetch, refs)
-        partitions = self._read(connection, fetch, frame, response, judgement, without=stopped)
+        answered = (PartitionRef(one.topic, one.partition) for one in response.partitions)
+        ours = self._same_offsets.of(connection, answered)
+        partitions = self._read(connection, fetch, frame, response, judgement, stopped, ours)
         if stopped and not partitions:
             await trio.sleep(EMPTY_HOLD)
+        if ours and not partitions and self._same_offsets.is_waiting(fetch, response, ours):
+            await self.interlock.change(trio.current_time() + EMPTY_HOLD)
         waits = await hold(self.interlock, flow, partitions, min_batch_bytes=self._settings.min_batch_bytes)
         now = self.interlock.tick()
         review = rules.review(flow, partitions, waits, now)
         record_sets: list[tuple[FetchedPartition, Sequence[Buffer]]] = [
-            (one, ()) for one, ref in zip(with_records, refs, strict=True) if ref in stopped
+            (one, ()) for one, ref in zip(with_records, refs, strict=True) if ref in stopped and ref not in ours
         ]
+        if ours:
+            context = partial(self._cover_context, connection, fetch)
+            record_sets += self._same_offsets.give(connection, fetch, frame, response, ours, context, judgement)
         handed_out: list[HandedOut | None] = []
         envelope_bytes = 0
         for partition, decision in zip(partitions, review.decisions, strict=True):
@@ -309,11 +326,11 @@ class WrapPath:
         frame: Buffer,
         response: FetchResponse,
         judgement: Judgement,
-        *,
-        without: Collection[PartitionRef] = (),
+        without: Collection[PartitionRef],
+        same_offsets: Collection[PartitionRef],
     ) -> list[AnsweredPartition]:
         """Partitions that have records and whose name and fetch offset are known. The others are raw, or withheld if
-        they are in `without`.
+        they are in `without`. Those in `same_offsets` are left out.
         """
         partitions, room = [], MOST_KEPT
         self._unseen.resolve(connection)
@@ -325,6 +342,8 @@ class WrapPath:
             if fetched.start == fetched.end:
                 continue
             ref = PartitionRef(fetched.topic, fetched.partition)
+            if ref in same_offsets:
+                continue
             if ref in without:
                 judgement.withheld(ref)
                 continue
@@ -426,6 +445,21 @@ class WrapPath:
             tags=self._tags,
             sampler=self._sampler,
             refused=self.interlock.refused.of(cluster, read.topic, read.partition),
+        )
+
+    def _cover_context(
+        self, connection: Connection, fetch: MirrorFetch, partition: TopicPartition, position: int
+    ) -> WrapContext:
+        settings, cluster = self._settings, connection.cluster
+        return WrapContext(
+            cluster=cluster.cluster_id or cluster.name,
+            topic=partition.topic,
+            partition=partition.partition,
+            fetch_offset=position,
+            flow=fetch.consumer.flow.token,
+            serials=self.interlock.rules.next_serial,
+            run_limit=settings.run_limit,
+            tags=self._tags,
         )
 
     def _count_raw(self, scanned: ScannedSet, reason: Reason) -> None:

@@ -1,0 +1,87 @@
+"""Where a mirror is in a partition whose copy keeps the offsets of the source.
+
+The mirror's own position does not count: the target does. When a mirror comes with an unknown position (a start, a
+restart, a seek), it gets a locator (locator.py). When that comes back, the end of the copy is known, and the source is
+asked for what follows, whatever the mirror asks for. So a mirror that has committed more than the target has loses
+nothing, and one that has committed less copies nothing again:
+
+    UNKNOWN ── locator given ──> LOCATING ── it came back ──> KNOWN ── a request for another position ──> UNKNOWN
+
+`position` is the mirror's next offset, `offset` that of the source. Both are equal as long as the mirror is not ahead.
+A place belongs to one connection of a mirror, so a mirror that connects again is located again.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from shoal.protocol.shallow.same_offsets.covers import Since
+
+__all__ = ["LOCATOR_SECONDS", "Place", "Standing"]
+
+LOCATOR_SECONDS = 30.0
+"""A locator that has not come back is given again after this time. A mirror may have much to produce before it."""
+
+
+class Standing(Enum):
+    UNKNOWN = "unknown"
+    LOCATING = "locating"
+    KNOWN = "known"
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """`asked`: the source's offset in the broker's fetch session; -1: another. `version`: see `Places`."""
+
+    position: int = -1
+    standing: Standing = Standing.UNKNOWN
+    asked: int = -1
+    offset: int = -1
+    covered: int = -1
+    compare: bool = False
+    token: bytes = b""
+    given_at: float = 0.0
+    version: int = 0
+    source_start: int = -1  # of the source's log, as the latest answer has it
+    source_end: int = -1
+
+    def ask(self, position: int) -> int:
+        """The mirror asks for this offset -> the source's offset to ask for instead."""
+        if position != self.position:
+            self.forget()
+            self.position = position
+        is_known = self.standing is Standing.KNOWN
+        self.asked = self.offset if is_known else -1
+        return self.offset if is_known else position
+
+    def forget(self) -> None:
+        """Where the copy ends is not known any more."""
+        self.standing, self.token = Standing.UNKNOWN, b""
+
+    @property
+    def must_ask_again(self) -> bool:
+        """The broker's fetch session has another offset than the one that is needed."""
+        return self.standing is Standing.KNOWN and self.asked != self.offset
+
+    def give_locator(self, token: bytes, now: float) -> None:
+        """The mirror gets a locator at its position."""
+        self.standing, self.token, self.given_at = Standing.LOCATING, token, now
+        self.position += 1
+
+    def locate(self, log_end: int, log_start: int) -> None:
+        """The locator came back: the copy has the offsets `log_start` to `log_end` (exclusive)."""
+        self.standing, self.token = Standing.KNOWN, b""
+        self.compare = log_end > log_start
+        self.covered = log_end
+        self.offset = log_end - 1 if self.compare else log_end
+        if log_end < self.source_start:  # what is between is gone
+            self.offset, self.compare = self.source_start, False
+
+    def since(self, end: int) -> Since:
+        """For the answer to the latest request; `end`: where the source ends."""
+        return Since(self.covered, self.covered if self.compare else self.offset, end, self.compare)
+
+    def gave(self, position: int, offset: int) -> None:
+        """The mirror got envelopes, and continues at `position`, the source at `offset`."""
+        self.position = position
+        self.offset = max(offset, self.covered if self.compare else self.offset)
+        self.covered, self.compare = max(offset, self.covered), False

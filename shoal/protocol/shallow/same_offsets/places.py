@@ -1,0 +1,163 @@
+"""The places of all mirrors at one wrapping listener, and the partitions of mirror topics that wait.
+
+A locator is a record that would be stored if the mirror did not produce through Shoal. So a mirror gets one at a time,
+with growing pauses, until one has come back; then each partition has its own.
+
+`version`: everything known of a partition's copy is dropped by raising it, for all mirrors (`lose`). A stopped
+partition is located again after a while, so it continues by itself when its cause is gone.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import count
+from typing import NamedTuple
+
+from shoal.protocol.shallow.interlock.flow import Flow
+from shoal.protocol.shallow.interlock.way_back import WayBack, detour
+from shoal.protocol.shallow.locator import LocatorRecord
+from shoal.protocol.shallow.same_offsets.place import LOCATOR_SECONDS, Place, Standing
+from shoal.protocol.shallow.token import TOKEN_BYTES
+from shoal.protocol.wire.types import TopicPartition
+
+__all__ = ["Given", "Places", "Returned", "Stop"]
+
+STOPPED_SECONDS = 15.0
+_BACK_OFF = (0.0, 2.0, 5.0, 15.0, 30.0)  # after so many locators that did not come back
+MAX_GIVEN = 10_000
+"""Locators that may still come back, 300 bytes each; above it the oldest are forgotten, and given again."""
+MAX_FLOWS = 1_000
+
+
+class Given(NamedTuple):
+    """A locator that a mirror got; `position` is its offset for the mirror."""
+
+    flow: Flow
+    partition: TopicPartition
+    place: Place
+    position: int
+
+
+class Returned(NamedTuple):
+    """A locator of this process that came back. `why`: it proves nothing."""
+
+    given: Given
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a partition waits; it is tried again at `until`."""
+
+    why: str
+    until: float
+
+
+@dataclass(slots=True)
+class _Vouched:
+    """A mirror: whether a locator of it has come back."""
+
+    has_returned: bool = False
+    unanswered: int = 0
+    next_at: float = 0.0
+
+
+class Places:
+    """One per wrapping listener. `salt`: random, 16 to 64 bytes. `any_producer`: as in the settings."""
+
+    def __init__(self, salt: bytes, *, any_producer: bool = False) -> None:
+        self._salt = salt
+        self._any_producer = any_producer
+        self._numbers = count()
+        self._given: OrderedDict[bytes, Given] = OrderedDict()
+        self._flows: OrderedDict[int, _Vouched] = OrderedDict()
+        self._versions: dict[TopicPartition, int] = {}
+        self.stops: dict[TopicPartition, Stop] = {}
+
+    # fetch side
+
+    def is_current(self, partition: TopicPartition, place: Place) -> bool:
+        return place.version == self._versions.get(partition, 0)
+
+    def renew(self, partition: TopicPartition, place: Place, now: float) -> None:
+        """Before anything is decided: drop what is not valid any more."""
+        if not self.is_current(partition, place):
+            place.forget()
+            place.version = self._versions.get(partition, 0)
+        if place.standing is Standing.LOCATING and now - place.given_at >= LOCATOR_SECONDS:
+            place.forget()
+
+    def is_stopped(self, partition: TopicPartition, now: float) -> bool:
+        stop = self.stops.get(partition)
+        return stop is not None and now < stop.until
+
+    def may_locate(self, flow: Flow, partition: TopicPartition, place: Place, now: float) -> bool:
+        """Whether the mirror may get a locator of this partition now."""
+        if place.standing is not Standing.UNKNOWN or self.is_stopped(partition, now):
+            return False
+        known = self._flow(flow)
+        return known.has_returned or now >= known.next_at
+
+    def give(self, flow: Flow, partition: TopicPartition, place: Place, now: float) -> bytes:
+        """-> the token of the locator that the mirror gets."""
+        number = next(self._numbers).to_bytes(8, "big")
+        token = blake2b(number, digest_size=TOKEN_BYTES, key=self._salt).digest()
+        self._given[token] = Given(flow, partition, place, place.position)
+        if len(self._given) > MAX_GIVEN:
+            self._given.popitem(last=False)
+        known = self._flow(flow)
+        if not known.has_returned:
+            known.next_at = now + max(LOCATOR_SECONDS, _BACK_OFF[min(known.unanswered, len(_BACK_OFF) - 1)])
+            known.unanswered += 1
+        place.give_locator(token, now)
+        return token
+
+    def _flow(self, flow: Flow) -> _Vouched:
+        known = self._flows.get(flow.token)
+        if known is None:
+            known = self._flows[flow.token] = _Vouched()
+            if len(self._flows) > MAX_FLOWS:
+                self._flows.popitem(last=False)
+        return known
+
+    # produce side
+
+    def returned(self, record: LocatorRecord, way: WayBack) -> Returned | None:
+        """None: not one of this listener's."""
+        given = self._given.pop(record.token, None)
+        if given is None:
+            return None
+        why = None if self._any_producer else detour(given.flow, given.partition.topic, way)
+        if why is not None:
+            return Returned(given, f"the record that only {given.flow} was given came {why}")
+        known = self._flow(given.flow)
+        known.has_returned, known.unanswered = True, 0
+        if not record.is_intact:
+            return Returned(given, "the mirror changes records (a transform or converter): an envelope would break")
+        return Returned(given, None)
+
+    def located(self, given: Given, token: bytes, log_end: int, log_start: int) -> bool:
+        """The copy's leader has answered -> whether anybody waits for it."""
+        stop = self.stops.get(given.partition)
+        if stop is not None:
+            self.stops[given.partition] = Stop(stop.why, float("-inf"))
+        place = given.place
+        if place.standing is not Standing.LOCATING or place.token != token:
+            return False
+        place.locate(log_end, log_start)
+        return True
+
+    def stop(self, partition: TopicPartition, why: str, now: float) -> bool:
+        """The partition waits -> whether this is news."""
+        known = self.stops.get(partition)
+        self.stops[partition] = Stop(why, now + STOPPED_SECONDS)
+        self.lose(partition)
+        return known is None or known.why != why
+
+    def appended(self, partition: TopicPartition) -> Stop | None:
+        """The copy has grown -> why it was stopped until now."""
+        return self.stops.pop(partition, None)
+
+    def lose(self, partition: TopicPartition) -> None:
+        """Where the copy ends is not known any more, to no mirror."""
+        self._versions[partition] = self._versions.get(partition, 0) + 1

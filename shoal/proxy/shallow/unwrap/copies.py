@@ -1,0 +1,170 @@
+"""Mirror topics of the target: where their copies end, which of them wait, and locators that come back.
+
+    locator, or an envelope whose copy is unknown ──> probe of the leader, over the mirror's own connection
+        a mirror topic      the wrapping side is told where the copy ends; envelopes are sent on with fences
+        promoted, no agent  the partition waits: what came is answered as if it were stored, and fetched again later
+        another error       the mirror gets it, and retries
+
+Nothing is lost by such an answer: the mirror's own position does not count (protocol/shallow/same_offsets/place.py).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.mirror_topics.probe import State, encode_probe, read_probe_answers
+from shoal.protocol.shallow.same_offsets.log_ends import LogEnd, LogEnds
+from shoal.protocol.shallow.unwrap.findings import Outcome
+from shoal.protocol.wire.error_codes import error_name
+from shoal.protocol.wire.types import TopicPartition
+from shoal.proxy.connection.pending import blaming_the_broker
+from shoal.proxy.events.logs import event
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shoal.protocol.mirror_topics.probe import ProbeAnswer
+    from shoal.protocol.shallow.envelope import EnvelopeKey
+    from shoal.protocol.shallow.unwrap.plan import Plan
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.shallow.interlock import Interlocks
+
+__all__ = ["Copies", "Located"]
+
+log = logging.getLogger("shoal.unwrap")
+
+
+class Located:
+    """A partition of a request: where its log ends, or what the mirror is answered at once. `position`: the mirror's
+    offset of its first locator.
+    """
+
+    __slots__ = ("end", "outcome", "position")
+
+    def __init__(self, end: LogEnd | None = None, outcome: Outcome | None = None, position: int = 0) -> None:
+        self.end = end
+        self.outcome = outcome
+        self.position = position
+
+
+class Copies:
+    """One for each unwrapping listener."""
+
+    def __init__(self, listener: str, interlocks: Interlocks) -> None:
+        self._listener = listener
+        self._interlocks = interlocks
+        self.ends = LogEnds()
+
+    async def locate(
+        self, connection: Connection, client_id: str, plans: Mapping[TopicPartition, Plan]
+    ) -> dict[TopicPartition, Located]:
+        """Raises UpstreamLost and UpstreamFault."""
+        asked = [partition for partition, plan in plans.items() if plan.locators or self.ends.of(partition) is None]
+        answers: Mapping[TopicPartition, ProbeAnswer] = {}
+        if asked:
+            frame = await connection.ask([encode_probe(client_id, asked)])
+            with blaming_the_broker():
+                answers = read_probe_answers(frame, asked)
+        located = {
+            partition: self._located(connection, partition, plan, answers.get(partition))
+            for partition, plan in plans.items()
+        }
+        for interlock in self._interlocks:
+            interlock.changed()
+        return located
+
+    def _located(
+        self, connection: Connection, target: TopicPartition, plan: Plan, answer: ProbeAnswer | None
+    ) -> Located:
+        if answer is None:
+            return Located(self.ends.of(target))
+        self.ends.forget(target)
+        if answer.state is State.MIRROR:
+            end = LogEnd(answer.log_start, answer.log_end, answer.log_end)
+            self.ends.learn(target, end)
+            return Located(end, position=self._returned(connection, target, plan, end, None))
+        why = self._why_not(connection, target, answer)
+        if why is None:
+            text = f"the target broker answered {error_name(answer.error_code)} when it was asked where the log ends"
+            text += f": {answer.message}" if answer.message else ""
+            return Located(outcome=Outcome(error_code=answer.error_code, message=text, is_own=True))
+        position = self._returned(connection, target, plan, None, why)
+        for key in plan.envelopes[:1]:
+            self.stop(connection, target, key, why)
+        return Located(outcome=Outcome(error_code=0, base_offset=position))
+
+    @staticmethod
+    def _why_not(connection: Connection, target: TopicPartition, answer: ProbeAnswer) -> str | None:
+        """Why the partition waits; None: the mirror gets the error."""
+        broker, name = str(connection.bound_port), connection.cluster.partition_name(*target)
+        match answer.state:
+            case State.PROMOTED:
+                return (
+                    f"{name} of the target was promoted: it is written to by others. Stop the mirror; or delete the "
+                    "promotion (docs/same-offsets.md)"
+                )
+            case State.ORDINARY:
+                return (
+                    f"{name} of the target is no mirror topic on {broker}: start this broker with the Java agent and "
+                    "-Dshoal.mirror.topics"
+                )
+            case _:
+                return None
+
+    def _returned(
+        self, connection: Connection, target: TopicPartition, plan: Plan, end: LogEnd | None, why: str | None
+    ) -> int:
+        """Locators that came back: tell the wrapping side -> the mirror's offset of the first."""
+        position = -1
+        for locator in plan.locators:
+            for interlock in self._interlocks:
+                found = interlock.located(connection, target, locator)
+                if found is None:
+                    continue
+                given = found.given
+                position = given.position if position < 0 else position
+                reason = why or found.why
+                if reason is not None:
+                    self._stop(connection, interlock, given.partition, reason)
+                elif end is not None:
+                    interlock.places.located(given, locator.token, end.end, end.start)
+        return max(position, 0)
+
+    # -- what the broker says later
+
+    def grown(self, key: EnvelopeKey) -> None:
+        """A copy has everything up to the end of this envelope."""
+        source = TopicPartition(key.topic, key.partition)
+        for interlock in self._interlocks:
+            stop = interlock.places.appended(source)
+            if stop is not None:
+                text = f"listener {self._listener!r}: {key.topic}-{key.partition} is mirrored with its offsets again"
+                values = event(text, listener=self._listener, topic=key.topic, partition=key.partition)
+                log.info("same-offsets-resumed", extra=values)
+
+    def misplaced(self, key: EnvelopeKey) -> None:
+        """Something before this envelope is missing: it is fetched again, from where the copy ends."""
+        for interlock in self._interlocks:
+            interlock.places.lose(TopicPartition(key.topic, key.partition))
+
+    def stop(self, connection: Connection, target: TopicPartition, key: EnvelopeKey, why: str) -> None:
+        del target
+        for interlock in self._interlocks:
+            self._stop(connection, interlock, TopicPartition(key.topic, key.partition), why)
+
+    def _stop(self, connection: Connection, interlock: object, source: TopicPartition, why: str) -> None:
+        for one in self._interlocks:
+            if one is interlock and one.places.stop(source, why, trio.current_time()):
+                values = event(
+                    f"listener {self._listener!r}: {source.topic}-{source.partition} of the source is not mirrored "
+                    f"with its offsets: {why}. It is tried again every some seconds",
+                    listener=self._listener,
+                    topic=source.topic,
+                    partition=source.partition,
+                    cluster=connection.cluster.name,
+                    detail=why,
+                )
+                log.error("same-offsets-stopped", extra=values)

@@ -1,0 +1,279 @@
+"""Mirror topics in a mirror's fetches: which offsets are asked for, and what the mirror gets (protocol has the rules).
+
+    request   the source's offset replaces the mirror's, and only committed records are asked for
+    answer    a locator, if it is unknown where the copy ends; envelopes from there on, if it is known; else nothing
+
+These partitions take no part in the interlock: each has proven by its locator that it is produced through the pair,
+and a broker with the agent refuses an envelope that goes another way.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.messages.fetch import fetch_committed, fetch_from, limit_fetch
+from shoal.protocol.records.scan import scan
+from shoal.protocol.shallow.locator import locator_batch
+from shoal.protocol.shallow.same_offsets.covers import cover
+from shoal.protocol.shallow.same_offsets.place import Place, Standing
+from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.protocol.wire.types import PartitionRef, TopicPartition
+from shoal.proxy.connection.topic_names import topic_name
+from shoal.proxy.events.logs import event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from shoal.protocol.messages.fetch import FetchedPartition, FetchRequest, FetchResponse
+    from shoal.protocol.shallow.wrap.runs import WrapContext
+    from shoal.proxy.config.settings import ShallowSettings
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.net.transport import Buffer
+    from shoal.proxy.shallow.annotations import Judgement
+    from shoal.proxy.shallow.counters import ShallowTally
+    from shoal.proxy.shallow.interlock import Interlock
+    from shoal.proxy.shallow.wrap.mirror_fetch import Consumer, MirrorFetch
+
+__all__ = ["SameOffsets"]
+
+log = logging.getLogger("shoal.fetch")
+
+_MOST_REMEMBERED = 10_000  # topic names; above it they are matched again
+_MOST_SHOWN = 1000  # partitions in /status
+_LOCATE_SECONDS = 1.0  # between two new fetch sessions for the sake of locators
+_NEVER = re.compile(r"^__")
+
+
+class SameOffsets:
+    """The partitions of mirror topics of one wrapping listener."""
+
+    def __init__(self, listener: str, interlock: Interlock, tally: ShallowTally) -> None:
+        self._listener = listener
+        self._interlock = interlock
+        self._places = interlock.places
+        self._tally = tally
+        self._pattern: re.Pattern[str] | None = None
+        self._verdicts: dict[str, bool] = {}
+        self._consumers: set[Consumer] = set()
+
+    def use(self, settings: ShallowSettings) -> None:
+        self._pattern = re.compile(settings.same_offsets) if settings.same_offsets else None
+        self._verdicts.clear()
+
+    @property
+    def is_on(self) -> bool:
+        return self._pattern is not None
+
+    def has(self, topic: str) -> bool:
+        """Whether this source topic's copy is a mirror topic."""
+        if self._pattern is None:
+            return False
+        if topic not in self._verdicts:
+            if len(self._verdicts) >= _MOST_REMEMBERED:
+                self._verdicts.clear()
+            self._verdicts[topic] = self._pattern.fullmatch(topic) is not None and _NEVER.search(topic) is None
+        return self._verdicts[topic]
+
+    def closed(self, consumer: Consumer) -> None:
+        self._consumers.discard(consumer)
+
+    def of(self, connection: Connection, refs: Iterator[PartitionRef]) -> dict[PartitionRef, TopicPartition | None]:
+        """Those of mirror topics, and those of which it is unknown (None): they must not be raw."""
+        if self._pattern is None:
+            return {}
+        found = dict[PartitionRef, TopicPartition | None]()
+        for ref in refs:
+            name = topic_name(connection, ref.topic)
+            if name is None:
+                found[ref] = None
+            elif self.has(name):
+                found[ref] = TopicPartition(name, ref.partition)
+        return found
+
+    # -- request -----------------------------------------------------------------------------------------------------
+
+    def must_begin(self, connection: Connection, consumer: Consumer, request: FetchRequest) -> bool:
+        """The fetch session has another offset of a partition than is needed, and the request does not list it."""
+        if not consumer.places:
+            return False
+        now, listed = trio.current_time(), set[TopicPartition | None]()
+        for asked in request.partitions:
+            name = topic_name(connection, asked.topic)
+            listed.add(None if name is None else TopicPartition(name, asked.partition))
+        for partition, place in consumer.places.items():
+            self._places.renew(partition, place, now)
+            if partition in listed:
+                continue
+            if place.must_ask_again:
+                return True
+            is_due = now - consumer.located_at >= _LOCATE_SECONDS
+            if is_due and self._places.may_locate(consumer.flow, partition, place, now):
+                consumer.located_at = now  # an answer has all partitions only if the session is new
+                return True
+        return False
+
+    def ask(self, connection: Connection, fetch: MirrorFetch, frame: bytearray) -> None:
+        """Change the request in place. After it was limited like others."""
+        if self._pattern is None:
+            return
+        request, consumer, now = fetch.request, fetch.consumer, trio.current_time()
+        fetch_committed(frame, request)
+        unplaced = []
+        for asked in request.partitions:
+            name = topic_name(connection, asked.topic)
+            if name is None or not self.has(name):
+                continue
+            self._consumers.add(consumer)
+            partition = TopicPartition(name, asked.partition)
+            place = consumer.places.get(partition)
+            if place is None:
+                place = consumer.places[partition] = Place()
+            self._places.renew(partition, place, now)
+            offset = place.ask(asked.fetch_offset)
+            if offset != asked.fetch_offset:
+                fetch_from(frame, asked, offset)
+            if place.standing is not Standing.KNOWN:
+                unplaced.append(asked)
+        if unplaced:  # nothing of them is given
+            only = replace(request, partitions=tuple(unplaced))
+            limit_fetch(frame, only, max_bytes=request.max_bytes, partition_max_bytes=1)
+        for ref in request.forgotten:
+            name = topic_name(connection, ref.topic)
+            if name is not None:
+                consumer.places.pop(TopicPartition(name, ref.partition), None)
+
+    # -- answer ------------------------------------------------------------------------------------------------------
+
+    def is_waiting(
+        self, fetch: MirrorFetch, response: FetchResponse, ours: Mapping[PartitionRef, TopicPartition | None]
+    ) -> bool:
+        """There are records, and none can be given now."""
+        has_records, now = False, trio.current_time()
+        for fetched in response.partitions:
+            partition = ours.get(PartitionRef(fetched.topic, fetched.partition))
+            place = fetch.consumer.places.get(partition) if partition is not None else None
+            if partition is None or place is None:
+                continue
+            self._places.renew(partition, place, now)
+            if self._places.may_locate(fetch.consumer.flow, partition, place, now):
+                return False
+            if fetched.start != fetched.end:
+                if place.standing is Standing.KNOWN and not place.must_ask_again:
+                    return False
+                has_records = True
+        return has_records
+
+    def give(
+        self,
+        connection: Connection,
+        fetch: MirrorFetch,
+        frame: Buffer,
+        response: FetchResponse,
+        ours: Mapping[PartitionRef, TopicPartition | None],
+        context: Callable[[TopicPartition, int], WrapContext],
+        judgement: Judgement,
+    ) -> Iterator[tuple[FetchedPartition, Sequence[Buffer]]]:
+        """The record sets of these partitions. `context`: of a partition and the mirror's offset in it."""
+        aborted: dict[PartitionRef, list[tuple[int, int]]] = {}
+        for topic, index, producer_id, first_offset in response.aborted:
+            aborted.setdefault(PartitionRef(topic, index), []).append((producer_id, first_offset))
+        for fetched in response.partitions:
+            ref = PartitionRef(fetched.topic, fetched.partition)
+            if ref not in ours:
+                continue
+            partition = ours[ref]
+            place = fetch.consumer.places.get(partition) if partition is not None else None
+            given: Sequence[Buffer] | None = None
+            if partition is not None and place is not None:
+                given = self._give(connection, fetch, frame, fetched, partition, place, aborted, context, judgement)
+            if given:
+                yield fetched, given
+            elif fetched.start != fetched.end:
+                judgement.withheld(ref)
+                yield fetched, ()
+
+    def _give(
+        self,
+        connection: Connection,
+        fetch: MirrorFetch,
+        frame: Buffer,
+        fetched: FetchedPartition,
+        partition: TopicPartition,
+        place: Place,
+        aborted: Mapping[PartitionRef, Sequence[tuple[int, int]]],
+        context: Callable[[TopicPartition, int], WrapContext],
+        judgement: Judgement,
+    ) -> Sequence[Buffer] | None:
+        now = trio.current_time()
+        self._places.renew(partition, place, now)
+        if fetched.error_code:
+            self._failed(connection, partition, place, fetched.error_code)
+            return None
+        place.source_start = fetched.log_start
+        place.source_end = min(fetched.high_watermark, fetched.last_stable)
+        if self._places.may_locate(fetch.consumer.flow, partition, place, now):
+            position = place.position
+            return [locator_batch(self._places.give(fetch.consumer.flow, partition, place, now), position)]
+        if place.standing is not Standing.KNOWN or place.must_ask_again or fetched.start == fetched.end:
+            return None
+        ref = PartitionRef(fetched.topic, fetched.partition)
+        scanned = scan(frame, fetched.start, fetched.end)
+        since = place.since(place.source_end)
+        found = cover(frame, scanned, aborted.get(ref, ()), since, context(partition, place.position))
+        if found.problem is not None and not found.wrapped.envelopes:
+            self.stop(connection, partition, found.problem)
+            return None
+        place.gave(found.position, found.wrapped.next_offset)
+        if found.wrapped.envelopes:
+            fetch.consumer.has_copies = True
+            self._tally.wrapped(found.wrapped)
+            judgement.wrapped(ref, found.wrapped)
+        return found.wrapped.parts
+
+    def _failed(self, connection: Connection, partition: TopicPartition, place: Place, error_code: int) -> None:
+        if error_code == ErrorCode.OFFSET_OUT_OF_RANGE and place.standing is Standing.KNOWN:
+            ends = f"its log is from {place.source_start} to {place.source_end}" if place.source_end >= 0 else ""
+            why = (
+                f"the source has no offset {place.offset}, where the copy ends ({ends or 'its ends are unknown'}): it "
+                "was truncated or created again, or records were deleted faster than they were mirrored"
+            )
+            self.stop(connection, partition, why)
+
+    def stop(self, connection: Connection, partition: TopicPartition, why: str) -> None:
+        """The partition waits; logged once for each reason."""
+        if self._places.stop(partition, why, trio.current_time()):
+            name = connection.cluster.partition_name(*partition)
+            values = event(
+                f"listener {self._listener!r}: {name} is not mirrored with its offsets: {why}. It is tried again "
+                "every some seconds",
+                listener=self._listener,
+                topic=connection.cluster.shown_topic(partition.topic),
+                partition=partition.partition,
+                detail=why,
+            )
+            log.error("same-offsets-stopped", extra=values)
+
+    # -- operator ----------------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, object]:
+        rows = [
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "state": place.standing.value,
+                "copied_below": place.covered,
+                "source_end": place.source_end,
+            }
+            for consumer in self._consumers
+            for partition, place in consumer.places.items()
+        ]
+        stops = [
+            {"topic": partition.topic, "partition": partition.partition, "why": stop.why}
+            for partition, stop in self._places.stops.items()
+        ]
+        return {"partitions": rows[:_MOST_SHOWN], "number_of_partitions": len(rows), "stopped": stops[:_MOST_SHOWN]}
