@@ -158,6 +158,7 @@ class ShallowSettings:
     mirror_clients: Regex = DEFAULT_MIRROR_CLIENTS  # searched in the client id
     deep_topics: tuple[Regex, ...] = ()  # these topics are never wrapped
     same_offsets: Regex | None = None  # copies of source topics with such names (whole) are mirror topics of the agent
+    follow_log_start: bool = False  # records that the source of a mirror topic has deleted are deleted in the copy
     partition_by_key: bool = (
         False  # for mirrors that choose partitions by key hash (MirrorMaker 1, Brooklin); MirrorMaker 2 does not
     )

@@ -528,9 +528,17 @@ _SHALLOW_EVENTS = (
     _row(
         "same-offsets-expired",
         _WARNING,
-        has="listener cluster topic partition from_offset to_offset",
+        has="listener topic partition from_offset to_offset",
         meaning="The source has deleted records that the copy does not have.",
         do="Raise the source's retention, or find out why the mirror is late.",
+    ),
+    _row(
+        "log-start-not-followed",
+        _WARNING,
+        has="listener topic partition error_code left_out",
+        meaning="The target does not delete what the source of a mirror topic has deleted.",
+        do="Give the mirror's producer DELETE on the topic, or turn `follow-log-start` off. Topics that are only "
+        "compacted refuse it.",
     ),
     _row(
         "mirror-gap",

@@ -1,7 +1,7 @@
-"""CreateTopics, DeleteTopics, ListOffsets, DescribeConfigs, IncrementalAlterConfigs: requests of Shoal and of legacy
-clients.
+"""CreateTopics, DeleteTopics, ListOffsets, DescribeConfigs, IncrementalAlterConfigs, DeleteRecords: requests of Shoal
+and of legacy clients.
 
-4.x brokers support these from versions 2, 1, 1, 1, 0.
+4.x brokers support these from versions 2, 1, 1, 1, 0, 0.
 """
 
 from shoal.protocol.schema.language import parse_message
@@ -141,4 +141,25 @@ Responses: []struct
   ErrorMessage: string, nullable
   ResourceType: int8
   ResourceName: string
+""")
+
+DELETE_RECORDS_REQUEST = parse_message("""\
+DeleteRecordsRequest: versions 0-2, flexible 2+
+Topics: []struct
+  Name: string
+  Partitions: []struct
+    PartitionIndex: int32
+    Offset: int64
+TimeoutMs: int32
+""")
+
+DELETE_RECORDS_RESPONSE = parse_message("""\
+DeleteRecordsResponse: versions 0-2, flexible 2+
+ThrottleTimeMs: int32
+Topics: []struct
+  Name: string
+  Partitions: []struct
+    PartitionIndex: int32
+    LowWatermark: int64
+    ErrorCode: int16
 """)

@@ -49,9 +49,13 @@ class Place:
         if position != self.position:
             self.forget()
             self.position = position
-        is_known = self.standing is Standing.KNOWN
-        self.asked = self.offset if is_known else -1
-        return self.offset if is_known else position
+        if self.standing is Standing.KNOWN:
+            self.asked = self.offset
+            return self.offset
+        self.asked = -1
+        if self.source_end < 0:
+            return position
+        return max(min(position, self.source_end), self.source_start)  # else the mirror would be sent to another one
 
     def forget(self) -> None:
         """Where the copy ends is not known any more."""

@@ -27,6 +27,8 @@ _BACK_OFF = (0.0, 2.0, 5.0, 15.0, 30.0)  # after so many locators that did not c
 MAX_GIVEN = 10_000
 """Locators that may still come back, 300 bytes each; above it the oldest are forgotten, and given again."""
 MAX_FLOWS = 1_000
+MAX_STARTS = 100_000
+"""Partitions whose log start is followed, 200 bytes each; those above it are not."""
 
 
 class Given(NamedTuple):
@@ -73,6 +75,7 @@ class Places:
         self._flows: OrderedDict[int, _Vouched] = OrderedDict()
         self._versions: dict[TopicPartition, int] = {}
         self.stops: dict[TopicPartition, Stop] = {}
+        self.source_starts: dict[TopicPartition, int] | None = None  # None: they are not followed
 
     # fetch side
 
@@ -90,6 +93,10 @@ class Places:
     def is_stopped(self, partition: TopicPartition, now: float) -> bool:
         stop = self.stops.get(partition)
         return stop is not None and now < stop.until
+
+    def is_waiting(self, partition: TopicPartition) -> bool:
+        """It was stopped, and nothing was appended since."""
+        return partition in self.stops
 
     def may_locate(self, flow: Flow, partition: TopicPartition, place: Place, now: float) -> bool:
         """Whether the mirror may get a locator of this partition now."""
@@ -119,6 +126,17 @@ class Places:
             if len(self._flows) > MAX_FLOWS:
                 self._flows.popitem(last=False)
         return known
+
+    def follow_source_starts(self, *, follow: bool) -> None:
+        if not follow:
+            self.source_starts = None
+        elif self.source_starts is None:
+            self.source_starts = {}
+
+    def note_source_start(self, partition: TopicPartition, offset: int) -> None:
+        """Where the source's log begins."""
+        if self.source_starts is not None and len(self.source_starts) < MAX_STARTS:
+            self.source_starts[partition] = offset
 
     # produce side
 

@@ -53,6 +53,12 @@ def _topics(snapshot: Snapshot) -> Values:
             yield (listener.name, state), count
 
 
+def _same_offsets(snapshot: Snapshot) -> Values:
+    for listener in snapshot.listeners:
+        for state, count in listener.gauges.get("same_offsets", {}).items():
+            yield (listener.name, state), count
+
+
 SHALLOW = (
     *_counters(
         ShallowStatistics,
@@ -102,6 +108,14 @@ SHALLOW = (
         "failed, stopped, ambiguous.",
         labels=("listener", "state"),
         read=_topics,
+    ),
+    Metric(
+        name="shoal_same_offsets_partitions",
+        kind="gauge",
+        help="Partitions of mirror topics (same-offsets) of connected mirrors by state: known (where the copy ends), "
+        "locating, unknown, stopped.",
+        labels=("listener", "state"),
+        read=_same_offsets,
     ),
 )
 COALESCING = (

@@ -68,6 +68,12 @@ _FLAGS: Mapping[str, SettingFlag] = {
         "keep the offsets of source topics with such names (the whole name matches), in target brokers with the Java "
         "agent and -Dshoal.mirror.topics (default: none)",
     ),
+    "--follow-log-start": SettingFlag(
+        "shallow.follow-log-start",
+        None,
+        "with --same-offsets: delete in the copy what the source has deleted; the mirror's producer needs DELETE on "
+        "the topic (default: the target's own retention)",
+    ),
     "--run-limit": SettingFlag(
         "shallow.run-limit",
         "SIZE",
@@ -167,7 +173,9 @@ def _add_mirror(commands: argparse._SubParsersAction[Parser]) -> None:
     _add_takeover(group)
     _add_settings(group, "--same-cluster", "--any-producer")
     group = _add_shallow(parser)
-    _add_settings(group, "--min-batch-bytes", "--plain-compression", "--producer-slots", "--on-gap")
+    _add_settings(
+        group, "--min-batch-bytes", "--plain-compression", "--producer-slots", "--on-gap", "--follow-log-start"
+    )
     what = "add the header shoal.tag.NAME to every envelope and capture file (repeatable)"
     group.add_argument("--tag", action="append", type=typed(_tag), metavar="NAME=VALUE", default=[], help=what)
     group = parser.add_argument_group("several batches in one produce request (docs/multi-batch.md)")

@@ -73,6 +73,17 @@ class Mirror(Struct, kw_only=True):
     lag_seconds: float = 0.0
 
 
+class StoppedCopy(Struct, kw_only=True):
+    topic: str
+    partition: int = 0
+    why: str = ""
+
+
+class SameOffsets(Struct, kw_only=True):
+    number_of_partitions: int = 0
+    stopped: list[StoppedCopy] = field(default_factory=list)
+
+
 class Listener(Struct, kw_only=True):
     """Keys of other modes are empty."""
 
@@ -95,6 +106,7 @@ class Listener(Struct, kw_only=True):
     mismatches: dict[str, int] = field(default_factory=dict)
     gaps: dict[str, int] = field(default_factory=dict)
     stopped_partitions: int = 0
+    same_offsets: SameOffsets | None = None
 
 
 class Cluster(Struct, kw_only=True):

@@ -87,5 +87,7 @@ def _of_listeners(listeners: list[Listener]) -> Iterator[str]:
                 yield f"{where}: {count} gaps ({kind}): source records that are not mirrored; the log has their offsets"
         if listener.stopped_partitions:
             yield f"{where}: {listener.stopped_partitions} partitions are refused to the mirror at a gap"
+        for copy in listener.same_offsets.stopped if listener.same_offsets is not None else ():
+            yield f"{where}: {copy.topic}-{copy.partition} is not mirrored with its offsets: {copy.why}"
         if listener.state_errors:
             yield f"{where}: {listener.state_errors} state files could not be written: see the log"

@@ -106,6 +106,11 @@ def _show_mirrors(listener: Listener) -> None:
             for one in listener.mirrors
         )
         show(table(("mirror", "listener", ">partitions", ">behind, records", ">bytes", ">seconds"), rows))
+    if listener.same_offsets is not None:
+        copies = listener.same_offsets
+        say("")
+        what = f"{counted(copies.number_of_partitions, 'partition')} with the offsets of the source"
+        say(f"listener {listener.name}: {what}, {len(copies.stopped)} of them stopped")
     if listener.flows:
         say("")
     for flow in listener.flows:

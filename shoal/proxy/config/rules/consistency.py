@@ -339,7 +339,12 @@ def _sizes(settings: Settings, where: Where) -> Iterator[Problem]:
 
 def _same_offsets(settings: Settings, where: Where) -> Iterator[Problem]:
     for index, listener in enumerate(settings.listeners):
-        if listener.shallow.same_offsets is None or listener.mode is not Mode.WRAP:
+        if listener.mode is not Mode.WRAP:
+            continue
+        if listener.shallow.same_offsets is None:
+            if listener.shallow.follow_log_start:
+                what = "needs same-offsets: other copies have other offsets than their source"
+                yield Problem(where(index, "shallow.follow-log-start"), what)
             continue
         if listener.shallow.unpaired:
             what = "needs a pair in the same process, which says where the copies end: not with unpaired"

@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal.protocol.mirror_topics.log_start import encode_delete_records, read_deleted_records
 from shoal.protocol.mirror_topics.probe import State, encode_probe, read_probe_answers
 from shoal.protocol.shallow.same_offsets.log_ends import LogEnd, LogEnds
 from shoal.protocol.shallow.unwrap.findings import Outcome
 from shoal.protocol.wire.error_codes import error_name
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.connection.pending import blaming_the_broker
-from shoal.proxy.events.logs import event
+from shoal.proxy.events.logs import event, more_of_this_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shoal.protocol.mirror_topics.probe import ProbeAnswer
     from shoal.protocol.shallow.envelope import EnvelopeKey
+    from shoal.protocol.shallow.same_offsets.places import Given
     from shoal.protocol.shallow.unwrap.plan import Plan
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.shallow.interlock import Interlocks
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["Copies", "Located"]
 
 log = logging.getLogger("shoal.unwrap")
+
+_FOLLOW_SECONDS = 10.0  # between two DeleteRecords of a partition
 
 
 class Located:
@@ -57,6 +61,7 @@ class Copies:
         self._listener = listener
         self._interlocks = interlocks
         self.ends = LogEnds()
+        self._followed_at: dict[TopicPartition, float] = {}  # when DeleteRecords may be sent again
 
     async def locate(
         self, connection: Connection, client_id: str, plans: Mapping[TopicPartition, Plan]
@@ -129,9 +134,75 @@ class Copies:
                 reason = why or found.why
                 if reason is not None:
                     self._stop(connection, interlock, given.partition, reason)
-                elif end is not None:
-                    interlock.places.located(given, locator.token, end.end, end.start)
+                elif end is not None and interlock.places.located(given, locator.token, end.end, end.start):
+                    self._warn_of_expired(given, end)
         return max(position, 0)
+
+    def _warn_of_expired(self, given: Given, end: LogEnd) -> None:
+        (topic, partition), start = given.partition, given.place.source_start
+        if end.start < end.end < start:
+            text = (
+                f"listener {self._listener!r}: {topic}-{partition}: the source begins at {start}, and the copy ends at "
+                f"{end.end}: the records between were deleted before they were mirrored"
+            )
+            values = event(
+                text,
+                listener=self._listener,
+                topic=topic,
+                partition=partition,
+                from_offset=end.end,
+                to_offset=start - 1,
+            )
+            log.warning("same-offsets-expired", extra=values)
+
+    async def follow_log_starts(
+        self, connection: Connection, client_id: str, plans: Mapping[TopicPartition, Plan]
+    ) -> None:
+        """Delete what their sources have deleted. Raises UpstreamLost and UpstreamFault."""
+        now, before = trio.current_time(), dict[TopicPartition, int]()
+        for target, plan in plans.items():
+            known, start = self.ends.of(target), self._source_start(plan)
+            is_due = now >= self._followed_at.get(target, now)
+            if known is not None and known.start < start <= known.end and is_due:
+                before[target] = start
+        if not before:
+            return
+        for target in before:
+            self._followed_at[target] = now + _FOLLOW_SECONDS
+        frame = await connection.ask([encode_delete_records(client_id, before)])
+        with blaming_the_broker():
+            deleted = read_deleted_records(frame)
+        for target, start, error_code in deleted:
+            known = self.ends.of(target)
+            if error_code:
+                self._say_not_followed(connection, target, error_code)
+            elif known is not None and start > known.start:
+                self.ends.learn(target, known._replace(start=start))
+
+    def _source_start(self, plan: Plan) -> int:
+        """-1: it is unknown, or not followed."""
+        for key in plan.envelopes[-1:]:
+            for interlock in self._interlocks:
+                starts = interlock.places.source_starts
+                if starts is not None:
+                    return starts.get(TopicPartition(key.topic, key.partition), -1)
+        return -1
+
+    def _say_not_followed(self, connection: Connection, target: TopicPartition, error_code: int) -> None:
+        left_out = connection.throttle.admit("log-start-not-followed", target, error_code)
+        if left_out is None:
+            return
+        name = connection.cluster.partition_name(*target)
+        values = event(
+            f"listener {self._listener!r}: records of {name} that the source has deleted stay: the target answered "
+            f"{error_name(error_code)} to DeleteRecords{more_of_this_kind(left_out)}",
+            listener=self._listener,
+            topic=connection.cluster.shown_topic(target.topic),
+            partition=target.partition,
+            error_code=error_code,
+            left_out=left_out or None,
+        )
+        log.warning("log-start-not-followed", extra=values)
 
     # -- what the broker says later
 

@@ -259,6 +259,9 @@ class UnwrapPath:
         located = await self._locate(connection, held, work, fold)
         schedule = await self._schedule(connection, held, plans, work, located, fold)
         await exchange(connection, held, schedule, fold)
+        if located:
+            copied = {partition: plan for partition, plan in work.items() if isinstance(plan, Plan)}
+            await self.target.copies.follow_log_starts(connection, held.header.client_id or "", copied)
         fold.arrived(schedule)
         refused = {partition: plan for partition, plan in work.items() if isinstance(plan, Refused)}
         answer = fold.answer(held.header.correlation_id, refused, schedule.outcomes())

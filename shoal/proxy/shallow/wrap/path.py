@@ -149,7 +149,8 @@ class WrapPath:
         return self.tally.statistics(), self.monitor.statistics()
 
     def gauges(self) -> Mapping[str, Mapping[str, float]]:
-        return {"interlock_topics": self.interlock.standings()}
+        ours = {"same_offsets": self._same_offsets.gauges()} if self._same_offsets.is_on else {}
+        return {"interlock_topics": self.interlock.standings(), **ours}
 
     def status(self) -> dict[str, object]:
         return {

@@ -64,6 +64,7 @@ class SameOffsets:
     def use(self, settings: ShallowSettings) -> None:
         self._pattern = re.compile(settings.same_offsets) if settings.same_offsets else None
         self._verdicts.clear()
+        self._places.follow_source_starts(follow=settings.follow_log_start)
 
     @property
     def is_on(self) -> bool:
@@ -215,6 +216,7 @@ class SameOffsets:
             self._failed(connection, partition, place, fetched.error_code)
             return None
         place.source_start = fetched.log_start
+        self._places.note_source_start(partition, fetched.log_start)
         place.source_end = min(fetched.high_watermark, fetched.last_stable)
         if self._places.may_locate(fetch.consumer.flow, partition, place, now):
             position = place.position
@@ -257,6 +259,14 @@ class SameOffsets:
                 detail=why,
             )
             log.error("same-offsets-stopped", extra=values)
+
+    def gauges(self) -> dict[str, float]:
+        """Partitions of connected mirrors by state."""
+        counts = dict[str, float]({standing.value: 0 for standing in Standing} | {"stopped": 0})
+        for consumer in self._consumers:
+            for partition, place in consumer.places.items():
+                counts["stopped" if self._places.is_waiting(partition) else place.standing.value] += 1
+        return counts
 
     # -- operator ----------------------------------------------------------------------------------------------------
 

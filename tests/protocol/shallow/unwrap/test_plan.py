@@ -187,7 +187,7 @@ def test_rubbish_without_envelopes_is_the_brokers_business(rubbish: bytes) -> No
 
 def test_an_envelope_of_a_newer_shoal_is_refused() -> None:
     stem = bytearray(envelope().key or b"")[:-4]
-    stem[16] = 2
+    stem[16] = 3
     key = bytes(stem) + crc32c.crc32c(bytes(stem)).to_bytes(4, "big")
     answer = refused(outer_of(PLAIN, envelope()._replace(key=key)))
     assert answer.error_code == ErrorCode.INVALID_RECORD
