@@ -127,6 +127,10 @@ class Places:
                 self._flows.popitem(last=False)
         return known
 
+    def knows(self, flow: int) -> bool:
+        """Whether this listener has a mirror with this token, and mirror topics for it."""
+        return flow in self._flows
+
     def follow_source_starts(self, *, follow: bool) -> None:
         if not follow:
             self.source_starts = None

@@ -25,11 +25,11 @@ from shoal.proxy.connection.pending import blaming_the_broker
 from shoal.proxy.events.logs import event, more_of_this_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from shoal.protocol.mirror_topics.probe import ProbeAnswer
     from shoal.protocol.shallow.envelope import EnvelopeKey
-    from shoal.protocol.shallow.same_offsets.places import Given
+    from shoal.protocol.shallow.same_offsets.places import Given, Places
     from shoal.protocol.shallow.unwrap.plan import Plan
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.shallow.interlock import Interlocks
@@ -98,7 +98,7 @@ class Copies:
             return Located(outcome=Outcome(error_code=answer.error_code, message=text, is_own=True))
         position = self._returned(connection, target, plan, None, why)
         for key in plan.envelopes[:1]:
-            self.stop(connection, target, key, why)
+            self.stop(connection, key, why)
         return Located(outcome=Outcome(error_code=0, base_offset=position))
 
     @staticmethod
@@ -133,7 +133,7 @@ class Copies:
                 position = given.position if position < 0 else position
                 reason = why or found.why
                 if reason is not None:
-                    self._stop(connection, interlock, given.partition, reason)
+                    self._stop(connection, interlock.places, given.partition, reason)
                 elif end is not None and interlock.places.located(given, locator.token, end.end, end.start):
                     self._warn_of_expired(given, end)
         return max(position, 0)
@@ -182,8 +182,8 @@ class Copies:
     def _source_start(self, plan: Plan) -> int:
         """-1: it is unknown, or not followed."""
         for key in plan.envelopes[-1:]:
-            for interlock in self._interlocks:
-                starts = interlock.places.source_starts
+            for places in self._places_of(key):
+                starts = places.source_starts
                 if starts is not None:
                     return starts.get(TopicPartition(key.topic, key.partition), -1)
         return -1
@@ -209,8 +209,8 @@ class Copies:
     def grown(self, key: EnvelopeKey) -> None:
         """A copy has everything up to the end of this envelope."""
         source = TopicPartition(key.topic, key.partition)
-        for interlock in self._interlocks:
-            stop = interlock.places.appended(source)
+        for places in self._places_of(key):
+            stop = places.appended(source)
             if stop is not None:
                 text = f"listener {self._listener!r}: {key.topic}-{key.partition} is mirrored with its offsets again"
                 values = event(text, listener=self._listener, topic=key.topic, partition=key.partition)
@@ -218,24 +218,31 @@ class Copies:
 
     def misplaced(self, key: EnvelopeKey) -> None:
         """Something before this envelope is missing: it is fetched again, from where the copy ends."""
-        for interlock in self._interlocks:
-            interlock.places.lose(TopicPartition(key.topic, key.partition))
+        for places in self._places_of(key):
+            places.lose(TopicPartition(key.topic, key.partition))
 
-    def stop(self, connection: Connection, target: TopicPartition, key: EnvelopeKey, why: str) -> None:
-        del target
-        for interlock in self._interlocks:
-            self._stop(connection, interlock, TopicPartition(key.topic, key.partition), why)
+    def stop(self, connection: Connection, key: EnvelopeKey, why: str) -> None:
+        for places in self._places_of(key):
+            self._stop(connection, places, TopicPartition(key.topic, key.partition), why)
 
-    def _stop(self, connection: Connection, interlock: object, source: TopicPartition, why: str) -> None:
-        for one in self._interlocks:
-            if one is interlock and one.places.stop(source, why, trio.current_time()):
-                values = event(
-                    f"listener {self._listener!r}: {source.topic}-{source.partition} of the source is not mirrored "
-                    f"with its offsets: {why}. It is tried again every some seconds",
-                    listener=self._listener,
-                    topic=source.topic,
-                    partition=source.partition,
-                    cluster=connection.cluster.name,
-                    detail=why,
-                )
-                log.error("same-offsets-stopped", extra=values)
+    def _places_of(self, key: EnvelopeKey) -> Iterator[Places]:
+        """Those of the wrapping listener that has made this envelope; none: another process, or not Shoal.
+
+        Another listener's source may have a topic of the same name.
+        """
+        for interlock in self._interlocks:
+            if interlock.places.knows(key.flow):
+                yield interlock.places
+
+    def _stop(self, connection: Connection, places: Places, source: TopicPartition, why: str) -> None:
+        if places.stop(source, why, trio.current_time()):
+            values = event(
+                f"listener {self._listener!r}: {source.topic}-{source.partition} of the source is not mirrored "
+                f"with its offsets: {why}. It is tried again every some seconds",
+                listener=self._listener,
+                topic=source.topic,
+                partition=source.partition,
+                cluster=connection.cluster.name,
+                detail=why,
+            )
+            log.error("same-offsets-stopped", extra=values)

@@ -1,0 +1,104 @@
+"""Two sources with topics of the same name, mirrored to one target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from shoal.protocol.shallow.envelope import Cover, EnvelopeKey
+from shoal.protocol.shallow.same_offsets.log_ends import LogEnd
+from shoal.protocol.shallow.same_offsets.place import Place
+from shoal.protocol.wire.types import TopicPartition
+from shoal.proxy.shallow.interlock import Interlock, Interlocks
+from shoal.proxy.shallow.unwrap.copies import Copies
+
+if TYPE_CHECKING:
+    from shoal.protocol.shallow.interlock.flow import Flow
+    from shoal.protocol.shallow.unwrap.plan import Plan
+    from shoal.proxy.connection.connection import Connection
+
+SOURCE = TopicPartition("orders", 0)
+COPY = TopicPartition("second.orders", 0)
+
+
+class Wrapping:
+    """A wrapping listener with one mirror."""
+
+    def __init__(self, number: int) -> None:
+        self.interlock = Interlock.unpaired()
+        self.places = self.interlock.places
+        self.flow: Flow = self.interlock.rules.connected("127.0.0.1", f"mirror {number}", number, 0.0)
+        self.places.follow_source_starts(follow=True)
+        self.places.may_locate(self.flow, SOURCE, Place(), 0.0)
+
+    def envelope(self) -> EnvelopeKey:
+        return EnvelopeKey(
+            cluster="the source",
+            topic=SOURCE.topic,
+            partition=SOURCE.partition,
+            first_offset=1000,
+            last_offset=1000,
+            batches=1,
+            records=1,
+            payload=61,
+            payload_crc=0,
+            flow=self.flow.token,
+            serial=1,
+            cover=Cover(1000, 1001, fill=False),
+        )
+
+
+class Named:
+    """The parts of a connection and its cluster that are needed for a log line."""
+
+    name = "target"
+
+    @property
+    def cluster(self) -> Named:
+        return self
+
+
+class Envelopes:
+    def __init__(self, *keys: EnvelopeKey) -> None:
+        self.envelopes = keys
+
+
+@pytest.fixture
+def sources() -> tuple[Wrapping, Wrapping]:
+    return Wrapping(1), Wrapping(2)
+
+
+def copies_of(*sources: Wrapping) -> Copies:
+    return Copies("to", Interlocks([source.interlock for source in sources]))
+
+
+async def test_records_are_not_deleted_because_another_source_has_deleted_its_own(
+    sources: tuple[Wrapping, Wrapping],
+) -> None:
+    first, second = sources
+    copies = copies_of(first, second)
+    copies.ends.learn(COPY, LogEnd(0, 1001, 1001))
+    first.places.note_source_start(SOURCE, 900)
+    second.places.note_source_start(SOURCE, 0)
+    plan = cast("Plan", Envelopes(second.envelope()))
+    await copies.follow_log_starts(cast("Connection", Named()), "", {COPY: plan})  # would ask the connection
+
+
+async def test_a_partition_that_waits_is_only_that_of_its_own_source(sources: tuple[Wrapping, Wrapping]) -> None:
+    first, second = sources
+    copies = copies_of(first, second)
+    copies.stop(cast("Connection", Named()), second.envelope(), "promoted")
+    assert second.places.stops.keys() == {SOURCE}
+    assert not first.places.stops
+    copies.grown(first.envelope())
+    assert second.places.stops
+
+
+async def test_an_envelope_that_nobody_here_has_made_stops_nothing(sources: tuple[Wrapping, Wrapping]) -> None:
+    """Its topics could be any number."""
+    first, second = sources
+    copies = copies_of(first)
+    copies.stop(cast("Connection", Named()), second.envelope(), "promoted")
+    copies.misplaced(second.envelope())
+    assert not first.places.stops
