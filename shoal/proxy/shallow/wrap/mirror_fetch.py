@@ -50,6 +50,7 @@ class Consumer:
         "covered",
         "flow",
         "has_copies",
+        "has_unplaced",
         "is_mirror",
         "limits_of",
         "located_at",
@@ -75,6 +76,7 @@ class Consumer:
         self.proven_since: float | None = None
         self.places: dict[TopicPartition, Place] = {}  # of mirror topics
         self.has_copies = False  # it got envelopes for a mirror topic
+        self.has_unplaced = False  # partitions that may be of mirror topics, and must be listed again
         self.located_at = float("-inf")
 
     def is_proving(self, now: float) -> bool:

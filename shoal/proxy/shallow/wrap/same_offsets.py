@@ -100,9 +100,12 @@ class SameOffsets:
 
     def must_begin(self, connection: Connection, consumer: Consumer, request: FetchRequest) -> bool:
         """The fetch session has another offset of a partition than is needed, and the request does not list it."""
-        if not consumer.places:
+        if not consumer.places and not consumer.has_unplaced:
             return False
         now, listed = trio.current_time(), set[TopicPartition | None]()
+        if consumer.has_unplaced and now - consumer.located_at >= _LOCATE_SECONDS:
+            consumer.has_unplaced, consumer.located_at = False, now
+            return True
         for asked in request.partitions:
             name = topic_name(connection, asked.topic)
             listed.add(None if name is None else TopicPartition(name, asked.partition))
@@ -156,9 +159,11 @@ class SameOffsets:
         """There are records, and none can be given now."""
         has_records, now = False, trio.current_time()
         for fetched in response.partitions:
-            partition = ours.get(PartitionRef(fetched.topic, fetched.partition))
+            ref = PartitionRef(fetched.topic, fetched.partition)
+            partition = ours.get(ref)
             place = fetch.consumer.places.get(partition) if partition is not None else None
             if partition is None or place is None:
+                has_records |= ref in ours and fetched.start != fetched.end
                 continue
             self._places.renew(partition, place, now)
             if self._places.may_locate(fetch.consumer.flow, partition, place, now):
@@ -192,6 +197,8 @@ class SameOffsets:
             given: Sequence[Buffer] | None = None
             if partition is not None and place is not None:
                 given = self._give(connection, fetch, frame, fetched, partition, place, aborted, context, judgement)
+            else:  # its name was unknown when the mirror listed it
+                fetch.consumer.has_unplaced = True
             if given:
                 yield fetched, given
             elif fetched.start != fetched.end:
