@@ -227,7 +227,7 @@ def _plan_opened(outer: _Outer, plain_codec: Codec | None, most_records: int) ->
         return _stripped(outer) if holds_token(outer.payload) else None
     tokens, locators = list[Returned](), list[LocatorRecord]()
     try:
-        items, count = _items(outer, plain_codec or Codec.NONE, tokens, locators)
+        items, count = _items(outer, plain_codec or Codec.NONE, tokens, locators, may_locate=may_locate)
     except _Damaged as error:
         return Refused(error_code=ErrorCode.CORRUPT_MESSAGE, message=str(error))
     except RemoteProtocolError as error:
@@ -237,6 +237,8 @@ def _plan_opened(outer: _Outer, plain_codec: Codec | None, most_records: int) ->
     has_covers = {item.key is not None and item.key.cover is not None for item in items}
     if len(has_covers) > 1:
         return _blame(outer, "envelopes for a mirror topic beside other records")
+    if has_covers == {False}:  # records from before it was a mirror topic: its mirror gets another locator
+        locators.clear()
     stamp = outer_stamp(outer.header)
     opened = len(outer.payload) if outer.header.codec else 0
     plan = Plan(
@@ -348,7 +350,7 @@ class _Damaged(Exception):
 
 
 def _items(
-    outer: _Outer, plain_codec: Codec, tokens: list[Returned], locators: list[LocatorRecord]
+    outer: _Outer, plain_codec: Codec, tokens: list[Returned], locators: list[LocatorRecord], *, may_locate: bool
 ) -> tuple[list[Item], int]:
     """-> items in the order of the records, and the number of records. Tokens are removed from plain records."""
     header, items, plain, count = outer.header, list[Item](), list[NewRecord](), 0
@@ -356,7 +358,7 @@ def _items(
     for record in read_records(outer.payload, header.record_count):
         count += 1
         key = decode_key(record.key) if record.key is not None else None
-        if key is None and items and items[-1].key is not None and items[-1].key.cover is not None:
+        if key is None and may_locate:
             locator = read_locator(record.key, record.value, record.headers)
             if locator is not None:
                 locators.append(locator)
