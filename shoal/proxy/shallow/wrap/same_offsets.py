@@ -124,13 +124,14 @@ class SameOffsets:
             return
         request, consumer, now = fetch.request, fetch.consumer, trio.current_time()
         fetch_committed(frame, request)
-        unplaced = []
+        unplaced, listed = [], set[TopicPartition]()
         for asked in request.partitions:
             name = topic_name(connection, asked.topic)
             if name is None or not self.has(name):
                 continue
             self._consumers.add(consumer)
             partition = TopicPartition(name, asked.partition)
+            listed.add(partition)
             place = consumer.places.get(partition)
             if place is None:
                 place = consumer.places[partition] = Place()
@@ -143,10 +144,17 @@ class SameOffsets:
         if unplaced:  # nothing of them is given
             only = replace(request, partitions=tuple(unplaced))
             limit_fetch(frame, only, max_bytes=request.max_bytes, partition_max_bytes=1)
-        for ref in request.forgotten:
-            name = topic_name(connection, ref.topic)
-            if name is not None:
-                consumer.places.pop(TopicPartition(name, ref.partition), None)
+        gone = {
+            TopicPartition(name, ref.partition) for ref in request.forgotten if (name := self._name(connection, ref))
+        }
+        if request.session_epoch <= 0:  # a new session, of these partitions only
+            gone = consumer.places.keys() - listed
+        for partition in gone:
+            consumer.places.pop(partition, None)
+
+    @staticmethod
+    def _name(connection: Connection, ref: PartitionRef) -> str | None:
+        return topic_name(connection, ref.topic)
 
     # -- answer ------------------------------------------------------------------------------------------------------
 
@@ -163,8 +171,10 @@ class SameOffsets:
             self._places.renew(partition, place, now)
             if self._places.may_locate(fetch.consumer.flow, partition, place, now):
                 return False
+            if place.must_ask_again:
+                return False
             if fetched.start != fetched.end:
-                if place.standing is Standing.KNOWN and not place.must_ask_again:
+                if place.standing is Standing.KNOWN:
                     return False
                 has_records = True
         return has_records

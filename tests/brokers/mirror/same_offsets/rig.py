@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def wiring(topics: str, *, same_offsets: str = "so-.*", **more: Any) -> Wiring:
-    return Wiring(topics=topics, shoal=("--same-offsets", same_offsets), **more)
+def wiring(topics: str, *, same_offsets: str = "so-.*", flags: tuple[str, ...] = (), **more: Any) -> Wiring:
+    return Wiring(topics=topics, shoal=("--same-offsets", same_offsets, *flags), **more)
 
 
 async def until_equal(flow: Flow, *topics: str) -> None:
