@@ -2,7 +2,8 @@
 
 Version notes: ListGroups v4 has the states of groups (v5: their types; the protocol type tells share groups apart).
 FindCoordinator v4 and OffsetFetch v8 have several groups in a request. OffsetCommit v9 is the last one with names of
-topics, and the first one for groups of the new protocol (KIP-848). Brokers since 3.5 have all of them.
+topics, and the first one for groups of the new protocol (KIP-848). Brokers since 3.0 have those that only read, and
+brokers that can keep mirror topics (3.9) have all.
 
 A commit without a member has generation -1 and an empty member id. The coordinator refuses it if the group has members
 (UNKNOWN_MEMBER_ID and others), whichever protocol they use.

@@ -53,7 +53,8 @@ def entity(api: ApiKey, kind: str, **fields: Any) -> Any:
 
 
 def answer(key: ApiKey, **fields: Any) -> bytes:
-    return response_frame(load_response_schema(key, VERSIONS[key])(throttle_time=NO_TIME, **fields))
+    make: Any = load_response_schema(key, VERSIONS[key])
+    return response_frame(make(throttle_time=NO_TIME, **fields))
 
 
 def listed(*rows: tuple[str, str, str], error: ErrorCode = ErrorCode.none) -> bytes:
