@@ -63,10 +63,11 @@ class Failure(NamedTuple):
 
 
 class ClusterGroups:
-    """`seconds`: how long a question is repeated until it is answered for all groups."""
+    """`side`: source or target. `seconds`: how long a question is repeated until it is answered for all groups."""
 
-    def __init__(self, brokers: Brokers, *, seconds: float, pause_seconds: float) -> None:
-        self._brokers = brokers
+    def __init__(self, side: str, brokers: Brokers, *, seconds: float, pause_seconds: float) -> None:
+        self.side = side
+        self.brokers = brokers
         self._seconds = seconds
         self._pause_seconds = pause_seconds
         self._coordinators: dict[str, int] = {}
@@ -77,19 +78,19 @@ class ClusterGroups:
         done: set[int] = set()
         deadline = trio.current_time() + self._seconds
         while True:
-            live = {broker.node_id for broker in (await self._brokers.topics([])).brokers}
+            live = {broker.node_id for broker in (await self.brokers.topics([])).brokers}
             failed: dict[int, str] = {}
             async with trio.open_nursery() as nursery:
                 for node_id in live - done:
                     nursery.start_soon(self._list, node_id, groups, failed)
             done |= live - failed.keys()
             if not failed or trio.current_time() >= deadline:
-                return groups, {self._brokers.name(node_id): why for node_id, why in sorted(failed.items())}
+                return groups, {self.brokers.name(node_id): why for node_id, why in sorted(failed.items())}
             await trio.sleep(self._pause_seconds)
 
     async def _list(self, node_id: int, groups: dict[str, ListedGroup], failed: dict[int, str]) -> None:
         try:
-            frame = await self._brokers.exchange(node_id, encode_list_groups(self._brokers.client_id))
+            frame = await self.brokers.exchange(node_id, encode_list_groups(self.brokers.client_id))
             error_code, found = read_groups(frame)
         except (NoAnswer, RemoteProtocolError) as error:
             failed[node_id] = str(error)
@@ -105,7 +106,7 @@ class ClusterGroups:
         found: dict[str, Mapping[TopicPartition, Committed]] = {}
 
         async def fetch(node_id: int, batch: Sequence[str]) -> dict[str, int]:
-            frame = await self._brokers.exchange(node_id, encode_offset_fetches(self._brokers.client_id, batch))
+            frame = await self.brokers.exchange(node_id, encode_offset_fetches(self.brokers.client_id, batch))
             answers = read_offset_fetches(frame, batch)
             found.update((name, answer.offsets) for name, answer in answers.items() if not answer.error_code)
             return {name: answer.error_code for name, answer in answers.items()}
@@ -130,8 +131,8 @@ class ClusterGroups:
         async def commit(node_id: int, batch: Sequence[str]) -> dict[str, int]:
             (name,) = batch
             for part in _parts(name, wanted[name]):
-                request = encode_offset_commit(self._brokers.client_id, name, part)
-                done[name] |= read_offset_commit(await self._brokers.exchange(node_id, request), part)
+                request = encode_offset_commit(self.brokers.client_id, name, part)
+                done[name] |= read_offset_commit(await self.brokers.exchange(node_id, request), part)
             return {name: next((code for code in done[name].values() if code in _OF_GROUP), 0)}
 
         return done, await self._ask(list(wanted), commit, 1)
@@ -154,7 +155,7 @@ class ClusterGroups:
                 try:
                     codes = await question(node_id, groups[start : start + size])
                 except (NoAnswer, RemoteProtocolError) as error:
-                    failure = Failure(f"{self._brokers.name(node_id)}: {error}", is_passing=True)
+                    failure = Failure(f"{self.brokers.name(node_id)}: {error}", is_passing=True)
                     failed.update(dict.fromkeys(groups[start:], failure))
                     return
                 failed.update((name, _failure(code)) for name, code in codes.items() if code)
@@ -170,9 +171,9 @@ class ClusterGroups:
     async def _find(self, names: Sequence[str]) -> dict[str, Failure]:
         failed: dict[str, Failure] = {}
         for batch in slices(names, _FIND_GROUPS):
-            request = encode_find_coordinators(self._brokers.client_id, batch)
+            request = encode_find_coordinators(self.brokers.client_id, batch)
             try:
-                found = read_coordinators(await self._brokers.exchange(None, request), batch)
+                found = read_coordinators(await self.brokers.exchange(None, request), batch)
             except (NoAnswer, RemoteProtocolError) as error:
                 failed.update(dict.fromkeys(batch, Failure(f"no coordinator: {error}", is_passing=True)))
                 continue
@@ -181,7 +182,7 @@ class ClusterGroups:
                     failed[row.group] = _failure(row.error_code)
                 else:
                     self._coordinators[row.group] = row.node_id
-                    self._brokers.addresses[row.node_id] = Address(row.host, row.port)
+                    self.brokers.addresses[row.node_id] = Address(row.host, row.port)
         return failed
 
 

@@ -28,7 +28,7 @@ __all__ = ["main", "parser"]
 _END = """\
 Mirror topics of the Java agent have the offsets of their source, so committed
 offsets are copied as they are, with their metadata. A consumer that moves to
-the target goes on at the next record.
+the target goes on after the last record that it has committed.
 
 what is copied:
   Only offsets of partitions that are mirror topics at the target, or promoted
@@ -52,6 +52,7 @@ exit codes: 0 all offsets are copied or were there, 1 something is left out:
             Shoal itself, 5 a broker has not answered in time. With --every: 0
             after SIGINT or SIGTERM
 """
+_LEAST_SECONDS = 5.0  # a pass is not held up longer by a broker that is away
 _DEFAULT_GROUPS = "all whose names do not begin with __"
 
 
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
         prefix=flags.prefix or "",
         allow_backwards=flags.allow_backwards,
         dry_run=flags.dry_run,
-        seconds=flags.seconds if flags.every is None else min(flags.seconds, flags.every),
+        seconds=flags.seconds if flags.every is None else min(flags.seconds, max(flags.every, _LEAST_SECONDS)),
     )
     try:
         return trio.run(partial(_run, pair, options, flags.every))

@@ -33,7 +33,7 @@ SECONDS = 30.0
 _PAUSE_SECONDS = 0.5  # before a question is repeated
 _ANSWER_SECONDS = 10.0
 _CLIENT_ID = "shoal-groups"
-_GROUPS_AT_ONCE = 200  # their offsets are in memory
+_GROUPS_AT_ONCE = 50  # their offsets are in memory, and soon committed after they were read
 _OF_CONSUMERS = ("consumer", "")  # protocol types; empty: the group never had a member
 _INACTIVE = ("Empty", "Dead")
 
@@ -68,49 +68,38 @@ def open_sync(
 async def follow(sync: GroupSync, every: float, show: Callable[[Sequence[str]], None]) -> None:
     """Passes without end; `show` gets what has changed. Raises OperatorError in the first pass only."""
     known = set[str]()
-    first = True
+    report = await sync.run_once()
     while True:
-        try:
-            report = await sync.run_once()
-        except OperatorError as error:
-            if first:
-                raise
-            report = Report()
-            for where, what in error.problems:
-                report.leave_out(where, what)
-        first = False
         show([*report.copied, *(note.text for note in report.notes if note.key not in known)])
         known = {note.key for note in report.notes}
         await trio.sleep(every)
+        try:
+            report = await sync.run_once()
+        except OperatorError as error:
+            report = Report()
+            for where, what in error.problems:
+                report.leave_out(where, what)
 
 
 class GroupSync:
     def __init__(self, source: Brokers, target: Brokers, options: Options) -> None:
-        self._brokers = source, target
         self._options = options
-        self._source, self._target = (
-            ClusterGroups(brokers, seconds=options.seconds, pause_seconds=options.pause_seconds)
-            for brokers in (source, target)
-        )
+        self._patience = {"seconds": options.seconds, "pause_seconds": options.pause_seconds}
+        self._source = ClusterGroups("source", source, **self._patience)
+        self._target = ClusterGroups("target", target, **self._patience)
 
     async def run_once(self) -> Report:
         """Raises OperatorError if no broker of a cluster returns the metadata."""
         report = Report(dry_run=self._options.dry_run)
-        theirs, ours = await self._listed(self._source, 0, report), await self._listed(self._target, 1, report)
-        one_pass = _Pass(self._source, self._target, ours, self._logs(), self._options, report)
+        theirs, ours = await _listed(self._source, report), await _listed(self._target, report)
+        logs = TargetLogs(self._target.brokers, **self._patience)
+        one_pass = _Pass(self._source, self._target, ours, logs, self._options, report)
         names = [name for name in sorted(theirs) if self._is_wanted(theirs[name], report)]
-        with _reachable(self._brokers[1]):
+        with _reachable(self._target.brokers):
             for some in slices(names, _GROUPS_AT_ONCE):
                 await one_pass.run(some)
         one_pass.report_partitions()
         return report
-
-    async def _listed(self, groups: ClusterGroups, side: int, report: Report) -> dict[str, ListedGroup]:
-        with _reachable(self._brokers[side]):
-            listed, silent = await groups.listed()
-        for broker, why in silent.items():
-            report.leave_out(f"the groups of {broker} at the {('source', 'target')[side]}", why, is_untried=True)
-        return listed
 
     def _is_wanted(self, group: ListedGroup, report: Report) -> bool:
         if not re.fullmatch(self._options.groups, group.name):
@@ -120,9 +109,13 @@ class GroupSync:
             return False
         return True
 
-    def _logs(self) -> TargetLogs:
-        options = self._options
-        return TargetLogs(self._brokers[1], seconds=options.seconds, pause_seconds=options.pause_seconds)
+
+async def _listed(groups: ClusterGroups, report: Report) -> dict[str, ListedGroup]:
+    with _reachable(groups.brokers):
+        listed, silent = await groups.listed()
+    for broker, why in silent.items():
+        report.leave_out(f"the groups of {broker} at the {groups.side}", why, is_untried=True)
+    return listed
 
 
 class _Pass:
