@@ -13,7 +13,7 @@ from tests.support.kafka.clusters import Pair
 if TYPE_CHECKING:
     from tests.support.kafka.clusters import SharedClusters
 
-OPTIONS = ("-Dshoal.mirror.topics=.*[.]so-.*",)
+OPTIONS = ("-Dshoal.mirror.topics=(.*[.])?so-.*",)
 
 
 @pytest.fixture
