@@ -57,7 +57,7 @@ test-slow: $(AGENT) ## The slow tests
 
 test-agent: $(AGENT) ## The agent on brokers of every supported version (some minutes)
 	@scripts/setup $(AGENT_TESTED)
-	@$(BIN)/pytest tests/brokers/agent
+	@$(BIN)/pytest tests/brokers/agent tests/brokers/mirror/same_offsets/test_copies.py
 
 test-spark: ## Tests that start Spark
 	@scripts/setup java
