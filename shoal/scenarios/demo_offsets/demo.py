@@ -60,7 +60,14 @@ async def run_demo(plan: Plan, phases: Phases) -> Report:
         async with running_mirroring(plan, source, target) as roles:
             with phases.phase("mirror what is there") as phase:
                 backlog, measured = await _mirror_backlog(source, target, roles, phase)
-            move = await _move(plan, phases, source, target, roles)
+            move = Move(
+                plan=plan,
+                source=source.bootstrap,
+                target=target.bootstrap,
+                backlog=backlog,
+                check=partial(check_running, roles),
+            )
+            await _run(move, phases)
         with phases.phase("compare every record") as phase:
             topics, group = await _compare(source, target, move, phase)
         with phases.phase("look for envelopes") as phase:
@@ -97,17 +104,14 @@ async def _mirror_backlog(source: Cluster, target: Cluster, roles: Roles, phase:
     return records, measured
 
 
-async def _move(plan: Plan, phases: Phases, source: Cluster, target: Cluster, roles: Roles) -> Move:
-    check = partial(check_running, roles)
+async def _run(move: Move, phases: Phases) -> None:
     with phases.phase("more records; the group moves") as phase:
-        move = Move(plan=plan, source=source.bootstrap, target=target.bootstrap, check=check, show=phase.now)
-        await move.run()
+        await move.run(phase.now)
         read = move.at_source.records.total(), move.at_target.records.total()
         phase.done(f"it has read {read[0]:,} records at the source, then {read[1]:,} at the target")
     with phases.phase("mirror the rest") as phase:
-        await LogEnds(target.bootstrap, _COPIES.values()).until(at_target(move.source_ends), check)
+        await LogEnds(move.target, _COPIES.values()).until(at_target(move.source_ends), move.check)
         phase.done(f"all of the {len(TOPICS) * PARTITIONS} logs end where those of the source do")
-    return move
 
 
 async def _compare(

@@ -23,6 +23,7 @@ from shoal.scenarios.kafka.process import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
 
     from confluent_kafka import Message
 
@@ -32,7 +33,8 @@ __all__ = ["GroupReading", "committed_offsets", "read_as_group", "set_offsets"]
 
 _AT_ONCE = 500  # records between two commits: few, so that the group may stop within a batch
 _POLL_S = 0.2
-_ANSWER_S = 30.0
+_ANSWER_S = 10.0
+_COORDINATOR_S = 90.0
 _END_OF_PARTITION = KafkaError._PARTITION_EOF
 # "Message might be too large to fetch": after ten fetches of a partition with nothing but empty batches, librdkafka
 # reports every further one like this, and reads on.
@@ -134,34 +136,47 @@ class _Member:
 
 
 async def committed_offsets(bootstrap: str, group: str) -> dict[TopicPartition, int]:
-    """Raises TrafficFailed."""
+    """Raises NotReady."""
     admin = AdminClient(client_config(bootstrap))
-    future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-    found = await in_thread(partial(future.result, _ANSWER_S))
+
+    def ask() -> Future[ConsumerGroupTopicPartitions]:
+        request = [ConsumerGroupTopicPartitions(group)]
+        return admin.list_consumer_group_offsets(request, request_timeout=_ANSWER_S)[group]
+
+    found = await _answered(ask, f"{bootstrap} to list the offsets of group {group}")
     return {TopicPartition(one.topic, one.partition): one.offset for one in found.topic_partitions or []}
 
 
 async def set_offsets(bootstrap: str, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Only the offsets: leader epochs are those of a cluster.
-
-    Tried again until the group's coordinator, which a new cluster has not chosen yet, takes them. Raises NotReady.
-    """
+    """Only the offsets: leader epochs are those of a cluster. Raises NotReady."""
     admin = AdminClient(client_config(bootstrap))
     wanted = [ClientPartition(*partition, offset) for partition, offset in offsets.items()]
+
+    def ask() -> Future[ConsumerGroupTopicPartitions]:
+        request = [ConsumerGroupTopicPartitions(group, wanted)]
+        return admin.alter_consumer_group_offsets(request, request_timeout=_ANSWER_S)[group]
+
+    await _answered(ask, f"{bootstrap} to take the offsets of group {group}")
+
+
+async def _answered(ask: Callable[[], Future[ConsumerGroupTopicPartitions]], what: str) -> ConsumerGroupTopicPartitions:
+    """The answer without an error. Asked again until there is a coordinator, which a new cluster chooses late."""
+    answers: list[ConsumerGroupTopicPartitions] = []
     refused = ""
 
-    async def taken() -> bool:
+    async def answered() -> bool:
         nonlocal refused
-        future = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])[group]
         try:
-            answer = await in_thread(partial(future.result, _ANSWER_S))
-        except TrafficFailed as error:
-            refused = str(error)
+            answer = await in_thread(partial(ask().result, 2 * _ANSWER_S))
+        except (TrafficFailed, TimeoutError) as error:
+            refused = str(error) or "no answer"
             return False
         refused = next((str(one.error) for one in answer.topic_partitions or [] if one.error is not None), "")
+        answers.append(answer)
         return not refused
 
     try:
-        await until(taken, within=_ANSWER_S, what=f"{bootstrap} to take the offsets of group {group}", poll_s=0.2)
+        await until(answered, within=_COORDINATOR_S, what=what, poll_s=0.2)
     except NotReady as error:
         raise NotReady(f"{error}{refused}") from None
+    return answers[-1]

@@ -1,15 +1,16 @@
 """A consumer group moves to the target while records are written and mirrored.
 
-    the group   reads the source ......... stops; its offsets are copied; goes on at the target .......... to the end
-    traffic     round 1, 2, 3 ... half of the rounds, ... all but one .................. the last round
+    the group   reads the source .. stops; its offsets are copied; goes on at the target .......... to the end
+    traffic     round 1, 2, 3 ................... all rounds but one ..................... the last round
 
-The group stops while the second half of the rounds begins, wherever it is then. The last round is written once it reads
+The group stops when it has read a number of records that ends within a round. The last round is written once it reads
 the target.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Move", "at_target"]
 
 _PAUSE_S = 1.0  # between rounds
+_SHARE = 0.4  # of the live traffic, before the group moves; not a whole number of rounds
 
 
 def at_target(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -42,32 +44,30 @@ class Move:
     source: str
     """Bootstrap servers."""
     target: str
+    backlog: int
+    """Committed records of the source before this traffic."""
     check: Callable[[], None]
     """Called regularly, to raise an error."""
-    show: Callable[[str], None]
     at_source: GroupReading = field(default_factory=GroupReading)
     at_target: GroupReading = field(default_factory=GroupReading)
     source_ends: dict[TopicPartition, int] = field(default_factory=dict)
     """Once all is written."""
-    _half_written: trio.Event = field(default_factory=trio.Event)
     _moved: trio.Event = field(default_factory=trio.Event)
 
-    async def run(self) -> None:
+    async def run(self, show: Callable[[str], None]) -> None:
         """Raises HarnessError."""
-        await together(self._write, self._read)
+        await together(partial(self._write, show), partial(self._read, show))
 
-    async def _write(self) -> None:
+    async def _write(self, show: Callable[[str], None]) -> None:
         for number in range(1, ROUNDS + 1):
-            if number == ROUNDS // 2 + 1:
-                self._half_written.set()
             if number == ROUNDS:
                 await self._moved.wait()
             await write_all(self.source, self.plan.live, seed=number)
-            self.show(f"round {number} of {ROUNDS} written")
+            show(f"round {number} of {ROUNDS} written")
             await trio.sleep(_PAUSE_S)
         self.source_ends = await LogEnds(self.source, [topic.name for topic in TOPICS]).now()
 
-    async def _read(self) -> None:
+    async def _read(self, show: Callable[[str], None]) -> None:
         names = {topic.name: topic.name for topic in TOPICS}
         await read_as_group(
             self.source,
@@ -75,9 +75,10 @@ class Move:
             names,
             self.at_source,
             reset="earliest",
-            done=lambda: self._half_written.is_set() and len(self.at_source.positions) == len(TOPICS) * PARTITIONS,
+            done=self._may_stop,
             check=self.check,
         )
+        show("the group has stopped at the source")
         await self._copy_offsets()
         await read_as_group(
             self.target,
@@ -91,9 +92,13 @@ class Move:
 
     async def _copy_offsets(self) -> None:
         offsets = at_target(await committed_offsets(self.source, GROUP))
-        self.show("the group has stopped at the source")
         await LogEnds(self.target, map(mirrored_name, (topic.name for topic in TOPICS))).until(offsets, self.check)
         await set_offsets(self.target, GROUP, offsets)
+
+    def _may_stop(self) -> bool:
+        live = ROUNDS * sum(map(self.plan.live, TOPICS))
+        enough = self.backlog + live * _SHARE
+        return self.at_source.records.total() >= enough and len(self.at_source.positions) == len(TOPICS) * PARTITIONS
 
     def _is_over(self) -> bool:
         read = self.at_target.positions
