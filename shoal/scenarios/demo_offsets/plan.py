@@ -45,7 +45,7 @@ _TASKS = 4
 class Topic:
     name: str
     percent: int
-    """Of all records."""
+    """Its share of all records."""
     codec: str
     config: Mapping[str, str] = field(default_factory=dict)
 
