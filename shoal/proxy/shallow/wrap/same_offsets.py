@@ -108,7 +108,7 @@ class SameOffsets:
             listed.add(None if name is None else TopicPartition(name, asked.partition))
         for partition, place in consumer.places.items():
             self._places.renew(partition, place, now)
-            if partition in listed:
+            if partition in listed or not place.in_session:
                 continue
             if place.must_ask_again:
                 return True
@@ -135,6 +135,7 @@ class SameOffsets:
             place = consumer.places.get(partition)
             if place is None:
                 place = consumer.places[partition] = Place()
+            place.in_session = True
             self._places.renew(partition, place, now)
             offset = place.ask(asked.fetch_offset)
             if offset != asked.fetch_offset:
@@ -144,17 +145,17 @@ class SameOffsets:
         if unplaced:  # nothing of them is given
             only = replace(request, partitions=tuple(unplaced))
             limit_fetch(frame, only, max_bytes=request.max_bytes, partition_max_bytes=1)
-        gone = {
-            TopicPartition(name, ref.partition) for ref in request.forgotten if (name := self._name(connection, ref))
-        }
+        gone = [self._place(connection, consumer, ref) for ref in request.forgotten]
         if request.session_epoch <= 0:  # a new session, of these partitions only
-            gone = consumer.places.keys() - listed
-        for partition in gone:
-            consumer.places.pop(partition, None)
+            gone = [place for partition, place in consumer.places.items() if partition not in listed]
+        for left in gone:
+            if left is not None:  # a consumer leaves out a partition while it has records of it
+                left.in_session = False
 
     @staticmethod
-    def _name(connection: Connection, ref: PartitionRef) -> str | None:
-        return topic_name(connection, ref.topic)
+    def _place(connection: Connection, consumer: Consumer, ref: PartitionRef) -> Place | None:
+        name = topic_name(connection, ref.topic)
+        return None if name is None else consumer.places.get(TopicPartition(name, ref.partition))
 
     # -- answer ------------------------------------------------------------------------------------------------------
 
@@ -275,6 +276,8 @@ class SameOffsets:
         counts = dict[str, float]({standing.value: 0 for standing in Standing} | {"stopped": 0})
         for consumer in self._consumers:
             for partition, place in consumer.places.items():
+                if not place.in_session:
+                    continue
                 counts["stopped" if self._places.is_waiting(partition) else place.standing.value] += 1
         return counts
 
@@ -291,9 +294,15 @@ class SameOffsets:
             }
             for consumer in self._consumers
             for partition, place in consumer.places.items()
+            if place.in_session
         ]
         stops = [
             {"topic": partition.topic, "partition": partition.partition, "why": stop.why}
             for partition, stop in self._places.stops.items()
         ]
-        return {"partitions": rows[:_MOST_SHOWN], "number_of_partitions": len(rows), "stopped": stops[:_MOST_SHOWN]}
+        return {
+            "partitions": rows[:_MOST_SHOWN],
+            "number_of_partitions": len(rows),
+            "locators": self._places.locators,
+            "stopped": stops[:_MOST_SHOWN],
+        }
