@@ -58,6 +58,12 @@ class Place:
             return position
         return max(min(position, self.source_end), self.source_start)  # else the mirror would be sent to another one
 
+    def out_of_range(self) -> None:
+        """The source has no such offset: where it begins and ends is not known any more. A mirror that is sent to
+        another offset must get it, or it would be sent there again and again.
+        """
+        self.source_start = self.source_end = -1
+
     def forget(self) -> None:
         """Where the copy ends is not known any more."""
         self.standing, self.token = Standing.UNKNOWN, b""
@@ -78,7 +84,7 @@ class Place:
         self.compare = log_end > log_start
         self.covered = log_end
         self.offset = log_end - 1 if self.compare else log_end
-        if log_end < self.source_start:  # what is between is gone
+        if log_end <= self.source_start:  # what is between is gone, and what was before
             self.offset, self.compare = self.source_start, False
 
     def since(self, end: int) -> Since:

@@ -249,13 +249,16 @@ class SameOffsets:
         return found.wrapped.parts
 
     def _failed(self, connection: Connection, partition: TopicPartition, place: Place, error_code: int) -> None:
-        if error_code == ErrorCode.OFFSET_OUT_OF_RANGE and place.standing is Standing.KNOWN:
+        if error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
+            return
+        if place.standing is Standing.KNOWN:
             ends = f"its log is from {place.source_start} to {place.source_end}" if place.source_end >= 0 else ""
             why = (
                 f"the source has no offset {place.offset}, where the copy ends ({ends or 'its ends are unknown'}): it "
                 "was truncated or created again, or records were deleted faster than they were mirrored"
             )
             self.stop(connection, partition, why)
+        place.out_of_range()
 
     def stop(self, connection: Connection, partition: TopicPartition, why: str) -> None:
         """The partition waits; logged once for each reason."""
