@@ -142,6 +142,10 @@ class Places:
 
     # produce side
 
+    def gave(self, token: bytes) -> bool:
+        """A locator with this token may still come back."""
+        return token in self._given
+
     def returned(self, record: LocatorRecord, way: WayBack) -> Returned | None:
         """None: not one of this listener's."""
         given = self._given.pop(record.token, None)

@@ -81,6 +81,13 @@ class Copies:
             interlock.changed()
         return located
 
+    def is_foreign(self, plan: Plan) -> bool:
+        """A client's own records that only look like locators: they are produced."""
+        if plan.items or any(locator.is_intact for locator in plan.locators):
+            return False
+        places = [interlock.places for interlock in self._interlocks]
+        return not any(place.gave(locator.token) for locator in plan.locators for place in places)
+
     def _located(
         self, connection: Connection, target: TopicPartition, plan: Plan, answer: ProbeAnswer | None
     ) -> Located:
