@@ -63,6 +63,11 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             function="shoal.proxy.cli.gaps:main",
             parser="shoal.proxy.cli.gaps:parser",
         ),
+        "groups": Command(
+            what="copy committed offsets of consumer groups to a cluster with mirror topics of the Java agent",
+            function="shoal.proxy.cli.groups.command:main",
+            parser="shoal.proxy.cli.groups.command:parser",
+        ),
         "promote": Command(
             what="make mirror topics of the Java agent ordinary topics, after their mirror has stopped",
             function="shoal.proxy.cli.promote.command:main",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shoal.proxy.config.settings import Address
     from tests.support.rig import BrokerSide
 
-__all__ = ["MirrorBrokers"]
+__all__ = ["MirrorBrokers", "Partition"]
 
 Partition = tuple[str, int]
 
@@ -81,12 +81,16 @@ class MirrorBrokers:
             entity = self._alter(request, make)
             if self.closes_on_alter:
                 return await side.stream.aclose()
-        else:
-            assert key == ApiKey.PRODUCE
+        elif key == ApiKey.PRODUCE:
             if node_id in self.mute:
                 return None
             entity = self._produce(node_id, request, make)
+        else:
+            entity = self._other(key, node_id, request, make)
         return await side.send(response_frame(entity, number))
+
+    def _other(self, key: int, node_id: int, request: Any, make: Any) -> Any:
+        raise AssertionError(f"API {key} was not expected")
 
     def _metadata(self, request: Any, make: Any) -> Any:
         brokers = [

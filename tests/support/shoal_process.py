@@ -105,7 +105,7 @@ class ShoalProcess:
         return self.process.output()
 
     def json_lines(self) -> list[dict[str, Any]]:
-        """Of the log since the last start; without a last line that is half written."""
+        """The JSON lines since the last start."""
         return json_lines(self.output())
 
     async def until_logged(self, text: str, *, within: float = 10.0) -> None:

@@ -309,7 +309,7 @@ def read_produce_response(frame: Buffer, version: int) -> ProduceResponse:
 
 
 def read_error_texts(frame: Buffer, version: int) -> list[ErrorText]:
-    """Of all partitions of a whole response frame; none below v8. Raises RemoteProtocolError."""
+    """Those of all partitions of a whole response frame; none below v8. Raises RemoteProtocolError."""
     if version < _TEXTS_FROM:
         return []
     (rows,) = _TEXTS[version](frame, response_body(frame, ApiKey.PRODUCE, version), len(frame))

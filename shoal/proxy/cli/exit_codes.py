@@ -34,15 +34,19 @@ MEANINGS: Mapping[int, str] = MappingProxyType(
     {
         OK: "done",
         MUST_CHANGE: (
-            "the answer is no: check: something must change; reload: refused; capture verify: faults; replay: a check "
-            "failed; spark audit: records are missing; probe: a broker refuses sets; promote: the mirror still writes, "
-            "or a topic is no mirror topic; status: something is wrong; translate: an offset is not exact"
+            "the answer is no: check: something must change; groups sync: an offset or a group is left out; reload: "
+            "refused; capture verify: faults; replay: a check failed; spark audit: records are missing; probe: a "
+            "broker refuses sets; promote: the mirror still writes, or a topic is no mirror topic; status: something "
+            "is wrong; translate: an offset is not exact"
         ),
         WRONG_INPUT: "wrong arguments, configuration or input; no broker reachable; output cannot be written",
         FAILED: "error in Shoal itself",
         STALLED: "run, mirror: the event loop was blocked (--stall-exit); probe: a broker is unsafe",
-        UNTRIED: "probe: a broker could not be tried; promote: a broker has not confirmed it in time",
-        INTERRUPTED: "ended by Ctrl-C (run and mirror end with 0)",
+        UNTRIED: (
+            "probe: a broker could not be tried; promote: a broker has not confirmed it in time; groups sync: a broker "
+            "has not answered in time"
+        ),
+        INTERRUPTED: "ended by Ctrl-C (run, mirror and groups sync --every end with 0)",
     }
 )
 """For all commands; docs/troubleshooting.md has the same table."""

@@ -1,6 +1,23 @@
-"""Consumer group offsets. 4.x brokers support OffsetCommit from version 2, OffsetFetch from 1."""
+"""Consumer groups and their offsets. 4.x brokers support OffsetCommit from version 2, OffsetFetch from 1."""
 
 from shoal.protocol.schema.language import parse_message
+
+LIST_GROUPS_REQUEST = parse_message("""\
+ListGroupsRequest: versions 0-5, flexible 3+
+StatesFilter: []string, versions 4+
+TypesFilter: []string, versions 5+
+""")
+
+LIST_GROUPS_RESPONSE = parse_message("""\
+ListGroupsResponse: versions 0-5, flexible 3+
+ThrottleTimeMs: int32, versions 1+
+ErrorCode: int16
+Groups: []struct
+  GroupId: string
+  ProtocolType: string
+  GroupState: string, versions 4+
+  GroupType: string, versions 5+
+""")
 
 OFFSET_COMMIT_REQUEST = parse_message("""\
 OffsetCommitRequest: versions 0-10, flexible 8+

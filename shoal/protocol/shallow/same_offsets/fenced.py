@@ -7,8 +7,8 @@ all that follow. What the log has already is sent, too: the broker compares it, 
 The first error ends the sending. When everything in flight is answered:
 
     a set of several batches is too large       its batches one by one
-    the content can never be appended           the partition waits (`CopyStopped`), and the mirror goes on: what it
-                                                has brought in vain is fetched again, from where the copy ends
+    the content can never be appended           the partition waits (`CopyStopped`), and the mirror goes on: what was
+                                                not appended is fetched again, from where the copy ends
     else                                        the mirror gets the error and retries; then the leader is asked again
 """
 
@@ -226,8 +226,9 @@ class FencedPartition:
 
     def abandon(self) -> None:
         """No more answers will arrive."""
-        self._ends.forget(self.partition)
-        self._in_flight.clear()
+        if self.outcome is None:
+            self._ends.forget(self.partition)
+            self._in_flight.clear()
 
     # -- cutting: a batch has its offsets, and is never cut
 

@@ -41,6 +41,7 @@ class Place:
     token: bytes = b""
     given_at: float = 0.0
     version: int = 0
+    in_session: bool = False  # the broker's fetch session has the partition now
     source_start: int = -1  # of the source's log, as the latest answer has it
     source_end: int = -1
 

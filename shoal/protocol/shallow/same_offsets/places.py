@@ -75,6 +75,7 @@ class Places:
         self._flows: OrderedDict[int, _Vouched] = OrderedDict()
         self._versions: dict[TopicPartition, int] = {}
         self.stops: dict[TopicPartition, Stop] = {}
+        self.locators = 0  # given
         self.source_starts: dict[TopicPartition, int] | None = None  # None: they are not followed
 
     # fetch side
@@ -107,6 +108,7 @@ class Places:
 
     def give(self, flow: Flow, partition: TopicPartition, place: Place, now: float) -> bytes:
         """-> the token of the locator that the mirror gets."""
+        self.locators += 1
         number = next(self._numbers).to_bytes(8, "big")
         token = blake2b(number, digest_size=TOKEN_BYTES, key=self._salt).digest()
         self._given[token] = Given(flow, partition, place, place.position)
@@ -143,6 +145,10 @@ class Places:
             self.source_starts[partition] = offset
 
     # produce side
+
+    def gave(self, token: bytes) -> bool:
+        """A locator with this token may still come back."""
+        return token in self._given
 
     def returned(self, record: LocatorRecord, way: WayBack) -> Returned | None:
         """None: not one of this listener's."""

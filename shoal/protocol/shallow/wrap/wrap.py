@@ -29,7 +29,7 @@ __all__ = ["Stamps", "WrapContext", "Wrapped", "delivered", "synthetic_batch", "
 
 
 class Stamps(NamedTuple):
-    """Of the synthetic batch around an envelope; `timestamp`: ms."""
+    """What the synthetic batch around an envelope gets; `timestamp`: ms."""
 
     base_offset: int
     leader_epoch: int

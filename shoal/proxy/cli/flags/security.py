@@ -1,6 +1,6 @@
 """The flags of TLS and SASL: the same keys as `[cluster.tls]`, `[cluster.sasl]` and `[listener.tls]`, with a prefix.
 
-    --source-tls-ca, --target-sasl-username   `shoal mirror` and `check`: for each cluster
+    --source-tls-ca, --target-sasl-username   `shoal mirror`, `check` and `groups`: for each cluster
     --tls-ca, --sasl-username                 `shoal probe` and `replay`: they have one cluster
     --listen-tls-cert                         `shoal mirror` and `check`: both listeners
 
@@ -27,6 +27,7 @@ __all__ = [
     "ClusterSecurity",
     "add_cluster_security",
     "add_mirror_security",
+    "add_pair_security",
     "cluster_security",
     "listener_tls",
     "to_flag",
@@ -72,11 +73,15 @@ class ClusterSecurity(NamedTuple):
 
 
 def add_mirror_security(parser: argparse.ArgumentParser) -> None:
-    _add_cluster(parser, "source-", "to the source's brokers (for the target: --target-{}-...)")
-    _add_cluster(parser, "target-", None)
+    add_pair_security(parser)
     group = parser.add_argument_group("TLS to the mirror (docs/security.md)")
     for name, flag in _LISTENER_TLS.items():
         add_setting(group, f"--{name}", flag, "listen-tls", ListenerTls)
+
+
+def add_pair_security(parser: argparse.ArgumentParser) -> None:
+    _add_cluster(parser, "source-", "to the source's brokers (for the target: --target-{}-...)")
+    _add_cluster(parser, "target-", None)
 
 
 def add_cluster_security(parser: argparse.ArgumentParser) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from shoal.protocol.mirror_topics.promotion import encode_promotion, read_promot
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.cli.probe import unreachable
-from shoal.proxy.cli.promote.survey import CLIENT_ID, NO_LEADER, Brokers, NoAnswer, survey
+from shoal.proxy.cli.survey import NO_LEADER, ORDINARY, Brokers, NoAnswer, by_reason, shown, survey
 from shoal.proxy.config.problems import OperatorError, Problem
 from shoal.proxy.config.quantities import counted
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from shoal.protocol.wire.types import TopicPartition
-    from shoal.proxy.cli.promote.survey import Survey
+    from shoal.proxy.cli.survey import Survey
     from shoal.proxy.config.settings import ClusterSettings, Limits
 
 __all__ = ["QUIET_SECONDS", "SECONDS", "Options", "Outcome", "Refused", "promote_topics"]
@@ -32,10 +31,9 @@ SECONDS = 60.0
 QUIET_SECONDS = 5.0  # a mirror with traffic appends many times in it
 _PAUSE_SECONDS = 0.5  # between two surveys
 _ANSWER_SECONDS = 10.0
+_CLIENT_ID = "shoal-promote"
 _NO_TOPIC_ID = bytes(16)
-_SHOWN = 5  # partitions that a message names
 _NOT_ALLOWED = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-_ORDINARY = "not a mirror topic there: the broker has no agent, or shoal.mirror.topics does not match the topic"
 _UNKNOWN = "it is not known whether they are promoted: run shoal promote again"
 
 
@@ -64,7 +62,8 @@ class Outcome:
 
 async def promote_topics(settings: ClusterSettings, limits: Limits, names: Sequence[str], options: Options) -> Outcome:
     """Raises Refused, OperatorError."""
-    with closing(Brokers(settings, limits, min(options.seconds, _ANSWER_SECONDS))) as brokers:
+    patience = min(options.seconds, _ANSWER_SECONDS)
+    with closing(Brokers(settings, limits, client_id=_CLIENT_ID, patience=patience)) as brokers:
         return await _Promotion(brokers, names, options).run()
 
 
@@ -117,7 +116,7 @@ class _Promotion:
         """For what does not change by itself."""
         if problems := (*self._wrong_topics(found), *self._problems(found, found.said(State.REFUSED))):
             raise OperatorError(problems)
-        if problems := self._problems(found, dict.fromkeys(found.having(State.ORDINARY), _ORDINARY)):
+        if problems := self._problems(found, dict.fromkeys(found.having(State.ORDINARY), ORDINARY)):
             raise Refused(problems)
 
     def _wrong_topics(self, found: Survey) -> Iterator[Problem]:
@@ -132,13 +131,13 @@ class _Promotion:
                 yield Problem(name, "has no topic id in this cluster; nothing is changed")
         leaderless = [partition for partition, why in found.unanswered.items() if why is NO_LEADER]
         if leaderless:
-            yield Problem(_shown(leaderless), f"{NO_LEADER} now: nothing is changed")
+            yield Problem(shown(leaderless), f"{NO_LEADER} now: nothing is changed")
 
     def _problems(self, found: Survey, reasons: Mapping[TopicPartition, str]) -> tuple[Problem, ...]:
         """One for each leader and reason."""
-        named = {partition: self._with_leader(found, partition, why) for partition, why in reasons.items()}
+        named = {partition: self._brokers.said(found, partition, why) for partition, why in reasons.items()}
         return tuple(
-            Problem(_shown(partitions), f"{why}; nothing is changed") for why, partitions in _by_reason(named).items()
+            Problem(shown(partitions), f"{why}; nothing is changed") for why, partitions in by_reason(named).items()
         )
 
     async def _quiet(self, before: Survey) -> Survey:
@@ -148,7 +147,7 @@ class _Promotion:
         starts, ends = before.ends(), found.ends()
         problems = [
             Problem(
-                _shown([partition]),
+                shown([partition]),
                 f"the mirror still writes: the end offset grew from {starts[partition]} to {end}; nothing is changed: "
                 "stop the mirror first, or --force",
             )
@@ -162,7 +161,7 @@ class _Promotion:
     # -- the change
 
     async def _alter(self, topic_ids: Mapping[str, bytes]) -> None:
-        request = encode_promotion(CLIENT_ID, topic_ids, validate_only=self._options.dry_run)
+        request = encode_promotion(self._brokers.client_id, topic_ids, validate_only=self._options.dry_run)
         where = listed(topic_ids)
         try:
             error_code, message = read_promotion(await self._brokers.exchange(None, request))
@@ -189,7 +188,7 @@ class _Promotion:
                 self._note(found)
                 reasons = {**dict.fromkeys(wanted, "not in the metadata"), **found.said(*State), **found.unanswered}
                 left = sorted(wanted - self._promoted.keys())
-                missing = {partition: self._with_leader(found, partition, reasons[partition]) for partition in left}
+                missing = {partition: self._brokers.said(found, partition, reasons[partition]) for partition in left}
             if not missing or trio.current_time() >= deadline:
                 return missing
             await trio.sleep(self._options.pause_seconds)
@@ -199,10 +198,6 @@ class _Promotion:
         self._promoted |= {partition: found.topics.leaders[partition] for partition in found.having(State.PROMOTED)}
 
     # -- words
-
-    def _with_leader(self, found: Survey, partition: TopicPartition, why: str) -> str:
-        leader = found.topics.leaders.get(partition, -1)
-        return why if leader < 0 else f"{self._brokers.name(leader)}: {why}"
 
     def _line(self, name: str, what: str) -> str:
         leaders = [leader for (topic, _), leader in self._promoted.items() if topic == name]
@@ -216,20 +211,8 @@ class _Promotion:
 
     def _late_lines(self, missing: Mapping[TopicPartition, str]) -> Iterator[str]:
         for name in dict.fromkeys(topic for topic, _ in missing):
-            reasons = _by_reason({partition: why for partition, why in missing.items() if partition.topic == name})
+            reasons = by_reason({partition: why for partition, why in missing.items() if partition.topic == name})
             yield f"{name}: its key is set, but not confirmed by all brokers within {self._options.seconds:g} s:"
             for why, partitions in reasons.items():
-                yield f"  {_shown(partitions)}: {why}"
+                yield f"  {shown(partitions)}: {why}"
             yield "  shoal promote again asks the brokers again"
-
-
-def _by_reason(reasons: Mapping[TopicPartition, str]) -> dict[str, list[TopicPartition]]:
-    found: defaultdict[str, list[TopicPartition]] = defaultdict(list)
-    for partition, why in sorted(reasons.items()):
-        found[why].append(partition)
-    return found
-
-
-def _shown(partitions: Sequence[TopicPartition]) -> str:
-    more = f" and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else ""
-    return listed(f"{topic}-{partition}" for topic, partition in partitions[:_SHOWN]) + more

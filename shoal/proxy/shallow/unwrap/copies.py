@@ -1,7 +1,7 @@
 """Mirror topics of the target: where their copies end, which of them wait, and locators that come back.
 
     locator, or an envelope whose copy is unknown ──> probe of the leader, over the mirror's own connection
-        a mirror topic      the wrapping side is told where the copy ends; envelopes are sent on with fences
+        a mirror topic      the wrapping side learns where the copy ends; envelopes are sent on with fences
         promoted, no agent  the partition waits: what came is answered as if it were stored, and fetched again later
         another error       the mirror gets it, and retries
 
@@ -80,6 +80,13 @@ class Copies:
         for interlock in self._interlocks:
             interlock.changed()
         return located
+
+    def is_foreign(self, plan: Plan) -> bool:
+        """A client's own records that only look like locators: they are produced."""
+        if plan.items or any(locator.is_intact for locator in plan.locators):
+            return False
+        places = [interlock.places for interlock in self._interlocks]
+        return not any(place.gave(locator.token) for locator in plan.locators for place in places)
 
     def _located(
         self, connection: Connection, target: TopicPartition, plan: Plan, answer: ProbeAnswer | None

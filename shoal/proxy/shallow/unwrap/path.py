@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.protocol.messages.produce import encode_produce_request, read_produce_request
-from shoal.protocol.records.batch import BatchHeader
+from shoal.protocol.records.batch import BatchHeader, read_batch_header
 from shoal.protocol.records.rebatch import compress_plain
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.same_offsets.fenced import FencedPartition
@@ -378,6 +378,8 @@ class UnwrapPath:
         work: dict[TopicPartition, _Work] = {}
         for partition, (_, _, start, end) in zip(held.partitions, held.request.partitions, strict=True):
             plan = plans.get(partition)
+            if isinstance(plan, Plan) and plan.keeps_offsets and self.target.copies.is_foreign(plan):
+                plan = read_batch_header(held.frame, start, end)
             if isinstance(plan, Refused) or (isinstance(plan, Plan) and plan.keeps_offsets):
                 work[partition] = plan
                 continue

@@ -111,7 +111,7 @@ class SameOffsets:
             listed.add(None if name is None else TopicPartition(name, asked.partition))
         for partition, place in consumer.places.items():
             self._places.renew(partition, place, now)
-            if partition in listed:
+            if partition in listed or not place.in_session:
                 continue
             if place.must_ask_again:
                 return True
@@ -127,16 +127,18 @@ class SameOffsets:
             return
         request, consumer, now = fetch.request, fetch.consumer, trio.current_time()
         fetch_committed(frame, request)
-        unplaced = []
+        unplaced, listed = [], set[TopicPartition]()
         for asked in request.partitions:
             name = topic_name(connection, asked.topic)
             if name is None or not self.has(name):
                 continue
             self._consumers.add(consumer)
             partition = TopicPartition(name, asked.partition)
+            listed.add(partition)
             place = consumer.places.get(partition)
             if place is None:
                 place = consumer.places[partition] = Place()
+            place.in_session = True
             self._places.renew(partition, place, now)
             offset = place.ask(asked.fetch_offset)
             if offset != asked.fetch_offset:
@@ -146,10 +148,17 @@ class SameOffsets:
         if unplaced:  # nothing of them is given
             only = replace(request, partitions=tuple(unplaced))
             limit_fetch(frame, only, max_bytes=request.max_bytes, partition_max_bytes=1)
-        for ref in request.forgotten:
-            name = topic_name(connection, ref.topic)
-            if name is not None:
-                consumer.places.pop(TopicPartition(name, ref.partition), None)
+        gone = [self._place(connection, consumer, ref) for ref in request.forgotten]
+        if request.session_epoch <= 0:  # a new session, of these partitions only
+            gone = [place for partition, place in consumer.places.items() if partition not in listed]
+        for left in gone:
+            if left is not None:  # a consumer leaves out a partition while it has records of it
+                left.in_session = False
+
+    @staticmethod
+    def _place(connection: Connection, consumer: Consumer, ref: PartitionRef) -> Place | None:
+        name = topic_name(connection, ref.topic)
+        return None if name is None else consumer.places.get(TopicPartition(name, ref.partition))
 
     # -- answer ------------------------------------------------------------------------------------------------------
 
@@ -168,8 +177,10 @@ class SameOffsets:
             self._places.renew(partition, place, now)
             if self._places.may_locate(fetch.consumer.flow, partition, place, now):
                 return False
+            if place.must_ask_again:
+                return False
             if fetched.start != fetched.end:
-                if place.standing is Standing.KNOWN and not place.must_ask_again:
+                if place.standing is Standing.KNOWN:
                     return False
                 has_records = True
         return has_records
@@ -275,6 +286,8 @@ class SameOffsets:
         counts = dict[str, float]({standing.value: 0 for standing in Standing} | {"stopped": 0})
         for consumer in self._consumers:
             for partition, place in consumer.places.items():
+                if not place.in_session:
+                    continue
                 counts["stopped" if self._places.is_waiting(partition) else place.standing.value] += 1
         return counts
 
@@ -291,9 +304,15 @@ class SameOffsets:
             }
             for consumer in self._consumers
             for partition, place in consumer.places.items()
+            if place.in_session
         ]
         stops = [
             {"topic": partition.topic, "partition": partition.partition, "why": stop.why}
             for partition, stop in self._places.stops.items()
         ]
-        return {"partitions": rows[:_MOST_SHOWN], "number_of_partitions": len(rows), "stopped": stops[:_MOST_SHOWN]}
+        return {
+            "partitions": rows[:_MOST_SHOWN],
+            "number_of_partitions": len(rows),
+            "locators": self._places.locators,
+            "stopped": stops[:_MOST_SHOWN],
+        }

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
 from shoal.scenarios.kafka.content.topics import Topics
 from tests.brokers.agent.conftest import RELEASES, USUAL
 
-from .rig import MIRRORED, OPTIONS
+from .rig import MIRRORED, mirror_cluster
 
 if TYPE_CHECKING:
+    from shoal.scenarios.kafka.broker import Cluster
     from tests.support.kafka.clusters import SharedClusters
 
 
@@ -30,9 +30,7 @@ def version(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def cluster(shared_clusters: SharedClusters, version: str) -> Cluster:
-    often = {"log.cleaner.backoff.ms": "200"}
-    spec = ClusterSpec(version=version, agent=True, jmx=True, jvm_options=OPTIONS, properties=often)
-    return shared_clusters.cluster(f"mirror-topics-{version}", spec)
+    return mirror_cluster(shared_clusters, version)
 
 
 @pytest.fixture

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.wire.compression import Codec
+from shoal.scenarios.kafka.broker import ClusterSpec
 from tests.brokers.agent.sets import TIMESTAMP, VERSION, exchange
 from tests.brokers.agent.test_transactions import ask
 from tests.brokers.proxy.rig.frames import Closed, Entity, response
 
 if TYPE_CHECKING:
-    from shoal.scenarios.kafka.broker import Node
+    from shoal.scenarios.kafka.broker import Cluster, Node
+    from tests.support.kafka.clusters import SharedClusters
 
 CORRUPT, TOO_LARGE, READ_ONLY, WRONG_END, INVALID = 2, 10, 44, 45, 87
 MIRRORED = "mirrored-"  # the topics of `OPTIONS`
@@ -22,6 +24,13 @@ FAR = 5_000_000_000
 _LEADER_EPOCH = 12
 _SET, _DELETE, _BROKER = 0, 1, 4  # of IncrementalAlterConfigs
 _NO_GAP, _START, _PROBE = -2, -(2**31), -(2**31) + 1
+
+
+def mirror_cluster(shared_clusters: SharedClusters, version: str) -> Cluster:
+    """One broker with mirror topics."""
+    often = {"log.cleaner.backoff.ms": "200"}
+    spec = ClusterSpec(version=version, agent=True, jmx=True, jvm_options=OPTIONS, properties=often)
+    return shared_clusters.cluster(f"mirror-topics-{version}", spec)
 
 
 class Answer(NamedTuple):

@@ -1,4 +1,4 @@
-"""A source, and a target whose brokers keep the offsets of topics named so-..."""
+"""A source, and a target whose brokers keep the offsets of topics named so-...: `make test-agent` has all lines."""
 
 from __future__ import annotations
 
@@ -8,19 +8,36 @@ import pytest
 
 from shoal.scenarios.kafka.broker import ClusterSpec
 from shoal.scenarios.kafka.content.scan import Scanner
+from shoal.scenarios.kafka.java.jars import DEFAULT_VERSION
+from tests.brokers.agent.conftest import LINES, USUAL
 from tests.support.kafka.clusters import Pair
 
 if TYPE_CHECKING:
     from tests.support.kafka.clusters import SharedClusters
 
-OPTIONS = ("-Dshoal.mirror.topics=.*[.]so-.*",)
+OPTIONS = ("-Dshoal.mirror.topics=(.*[.])?so-.*",)
+OFTEN = {"log.cleaner.backoff.ms": "200"}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "target_version" in metafunc.fixturenames:
+        others = (version for version in (*USUAL, *LINES) if version != DEFAULT_VERSION)
+        seldom = [pytest.param(version, marks=pytest.mark.agent) for version in others]
+        is_on_all = metafunc.module.__name__.endswith("test_copies")
+        versions = [DEFAULT_VERSION, *seldom] if is_on_all else [DEFAULT_VERSION]
+        metafunc.parametrize("target_version", versions, indirect=True)
 
 
 @pytest.fixture
-def offsets_pair(shared_clusters: SharedClusters) -> Pair:
-    often = {"log.cleaner.backoff.ms": "200"}
-    source = shared_clusters.cluster("offsets-source", ClusterSpec(properties=often))
-    target = shared_clusters.cluster("offsets-target", ClusterSpec(agent=True, jvm_options=OPTIONS, properties=often))
+def target_version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def offsets_pair(shared_clusters: SharedClusters, target_version: str) -> Pair:
+    source = shared_clusters.cluster("offsets-source", ClusterSpec(properties=OFTEN))
+    spec = ClusterSpec(version=target_version, agent=True, jvm_options=OPTIONS, properties=OFTEN)
+    target = shared_clusters.cluster(f"offsets-target-{target_version}", spec)
     return Pair(source=source, target=target, scanners=(Scanner(source.bootstrap), Scanner(target.bootstrap)))
 
 

@@ -16,28 +16,31 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def wiring(topics: str, *, same_offsets: str = "so-.*", **more: Any) -> Wiring:
-    return Wiring(topics=topics, shoal=("--same-offsets", same_offsets), **more)
+def wiring(topics: str, *, same_offsets: str = "so-.*", flags: tuple[str, ...] = (), **more: Any) -> Wiring:
+    return Wiring(topics=topics, shoal=("--same-offsets", same_offsets, *flags), **more)
 
 
-async def until_equal(flow: Flow, *topics: str) -> None:
+async def until_equal(flow: Flow, *topics: str, renamed: bool = True) -> None:
     """The copies end where the sources end, and each committed record is at its offset, unchanged."""
-    await until_ends_equal(flow, *topics)
+    await until_ends_equal(flow, *topics, renamed=renamed)
     for topic in topics:
         ours = await read_copy(flow.pair.source.bootstrap, topic, isolation=READ_COMMITTED)
-        theirs = await read_copy(flow.pair.target.bootstrap, flow.remote(topic), isolation=READ_COMMITTED)
+        copy = flow.remote(topic) if renamed else topic
+        theirs = await read_copy(flow.pair.target.bootstrap, copy, isolation=READ_COMMITTED)
         assert await first_difference(ours, theirs, offsets=True) is None
     assert await flow.pair.envelopes() == []
 
 
-async def until_ends_equal(flow: Flow, *topics: str) -> None:
+async def until_ends_equal(flow: Flow, *topics: str, renamed: bool = True) -> None:
     source, target = Topics(flow.pair.source.bootstrap), Topics(flow.pair.target.bootstrap)
     for topic in topics:
         ends = await source.ends(topic)
 
-        async def arrived(topic: str = topic, ends: dict[int, int] = ends) -> bool:
+        copy = flow.remote(topic) if renamed else topic
+
+        async def arrived(copy: str = copy, ends: dict[int, int] = ends) -> bool:
             try:
-                return await target.ends(flow.remote(topic)) == ends
+                return await target.ends(copy) == ends
             except HarnessError:  # the topic is not there yet
                 return False
 

@@ -9,9 +9,11 @@ from shoal.scenarios.kafka.content.reading import read_all
 from shoal.scenarios.kafka.content.records import Record, oddities, orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, Transaction, fill, fill_transactions
+from shoal.scenarios.kafka.ports import free_port
 from shoal.scenarios.kafka.process import until
 from tests.brokers.mirror.rig.flow import WITHIN, flowing
 from tests.brokers.mirror.same_offsets.rig import until_ends_equal, until_equal, wiring
+from tests.support.admin import get_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,13 +37,19 @@ async def test_records_have_the_offsets_of_the_source(
     await source.create(plain)
     await fill(pair.source.bootstrap, kept, orders(20_000), layout=THREE, compression_type="zstd")
     await fill(pair.source.bootstrap, plain, orders(2_000))
-    async with flowing(pair, aliases, tmp_path, wiring(f"{kept},{kept}-late,{plain}")) as flow:
+    admin = free_port()
+    wired = wiring(f"{kept},{kept}-late,{plain}", flags=("--admin", f"127.0.0.1:{admin}"))
+    async with flowing(pair, aliases, tmp_path, wired) as flow:
         await until_equal(flow, kept)
         await fill(pair.source.bootstrap, kept, orders(5_000, seed=1), layout=THREE, compression_type="none")
         await fill(pair.source.bootstrap, f"{kept}-late", orders(500), layout=Layout(partitions=2, run=1))
         await fill(pair.source.bootstrap, kept, oddities(200), layout=THREE, compression_type="gzip")
         await until_equal(flow, kept, f"{kept}-late")
         await flow.check(plain)
+        (source_listener,) = [one for one in (await get_json(admin, "/status"))["listeners"] if one["mode"] == "wrap"]
+        assert source_listener["same_offsets"]["number_of_partitions"] <= 5
+        assert 5 <= source_listener["same_offsets"]["locators"] <= 10  # a mirror is located once, and after a rebalance
+        assert source_listener["same_offsets"]["stopped"] == []
 
 
 async def test_aborted_records_and_markers_are_gaps(

@@ -79,7 +79,7 @@ async def test_a_source_that_was_created_again_is_not_mixed_with_its_copy(
         why = await until_stopped(flow, kept)
         assert "is another than the log has there: its source was created again or truncated" in why
         assert await target.ends(flow.remote(kept)) == before
-        await target.delete(flow.remote(kept))  # what the operator does who wants the new one
+        await target.delete(flow.remote(kept))  # the way out, if the new topic shall be mirrored
         await until_created(target, flow.remote(kept))
         await until_equal(flow, kept)
 

@@ -1,4 +1,4 @@
-"""Asks the leaders of all partitions once: what each of them says of its partitions."""
+"""Asks brokers: one connection to each, and the leaders of all partitions what they say of mirror topics."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal.command_line import listed
 from shoal.protocol.mirror_topics.probe import State, encode_probe, read_probe_answers
 from shoal.protocol.mirror_topics.topics import encode_topics_request, read_topics
 from shoal.protocol.wire.errors import RemoteProtocolError
@@ -19,7 +20,7 @@ from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.net.upstream import UpstreamUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from shoal.protocol.mirror_topics.probe import ProbeAnswer
     from shoal.protocol.mirror_topics.topics import Topics
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
     from shoal.proxy.config.settings import ClusterSettings, Limits
     from shoal.proxy.net.upstream import BrokerConnection
 
-__all__ = ["CLIENT_ID", "NO_LEADER", "Brokers", "NoAnswer", "Survey", "survey"]
+__all__ = ["NO_LEADER", "ORDINARY", "Brokers", "NoAnswer", "Survey", "by_reason", "shown", "survey"]
 
-CLIENT_ID = "shoal-promote"
+ORDINARY = "not a mirror topic there: the broker has no agent, or shoal.mirror.topics does not match the topic"
 NO_LEADER = "has no leader"
+_SHOWN = 5  # partitions that a message names
 
 
 class NoAnswer(Exception):
@@ -40,7 +42,8 @@ class NoAnswer(Exception):
 class Brokers:
     """One connection to each broker. `patience`: seconds for an answer. Raises OperatorError."""
 
-    def __init__(self, settings: ClusterSettings, limits: Limits, patience: float) -> None:
+    def __init__(self, settings: ClusterSettings, limits: Limits, *, client_id: str, patience: float) -> None:
+        self.client_id = client_id
         self.bootstrap = settings.bootstrap
         self.addresses: dict[int, Address] = {}
         self._upstream = Cluster(settings, limits).upstream
@@ -54,6 +57,11 @@ class Brokers:
 
     def name(self, node_id: int) -> str:
         return f"broker {node_id} ({self.addresses[node_id]})" if node_id in self.addresses else f"broker {node_id}"
+
+    def said(self, found: Survey, partition: TopicPartition, why: str) -> str:
+        """With the name of the leader, which says so."""
+        leader = found.topics.leaders.get(partition, -1)
+        return why if leader < 0 else f"{self.name(leader)}: {why}"
 
     async def exchange(self, node_id: int | None, request: bytes) -> bytes:
         """With this broker; None: with any. Raises NoAnswer."""
@@ -73,6 +81,16 @@ class Brokers:
             why = f"the broker closed the connection without an answer{hint}"
         client.close()
         raise NoAnswer(why)
+
+    async def topics(self, names: Sequence[str]) -> Topics:
+        """The metadata of these topics, and of all brokers, which are known from then on. Raises NoAnswer."""
+        frame = await self.exchange(None, encode_topics_request(self.client_id, names))
+        try:
+            topics = read_topics(frame)
+        except RemoteProtocolError as error:
+            raise NoAnswer(str(error)) from error
+        self.addresses |= {broker.node_id: Address(broker.host, broker.port) for broker in topics.brokers}
+        return topics
 
     async def _connect(self, node_id: int | None) -> BrokerConnection:
         if node_id is not None:
@@ -102,12 +120,7 @@ class Survey:
 
 async def survey(brokers: Brokers, names: Sequence[str], without: Collection[TopicPartition] = ()) -> Survey:
     """All partitions of these topics except `without`. Raises NoAnswer if no broker returns the metadata."""
-    frame = await brokers.exchange(None, encode_topics_request(CLIENT_ID, names))
-    try:
-        topics = read_topics(frame)
-    except RemoteProtocolError as error:
-        raise NoAnswer(str(error)) from error
-    brokers.addresses |= {broker.node_id: Address(broker.host, broker.port) for broker in topics.brokers}
+    topics = await brokers.topics(names)
     found = Survey(topics=topics)
     live = {broker.node_id for broker in topics.brokers}
     by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
@@ -126,7 +139,19 @@ async def survey(brokers: Brokers, names: Sequence[str], without: Collection[Top
 
 async def _probe(brokers: Brokers, leader: int, partitions: list[TopicPartition], found: Survey) -> None:
     try:
-        frame = await brokers.exchange(leader, encode_probe(CLIENT_ID, partitions))
+        frame = await brokers.exchange(leader, encode_probe(brokers.client_id, partitions))
         found.answers.update(read_probe_answers(frame, partitions))
     except (NoAnswer, RemoteProtocolError) as error:
         found.unanswered.update(dict.fromkeys(partitions, str(error)))
+
+
+def by_reason(reasons: Mapping[TopicPartition, str]) -> dict[str, list[TopicPartition]]:
+    found: defaultdict[str, list[TopicPartition]] = defaultdict(list)
+    for partition, why in sorted(reasons.items()):
+        found[why].append(partition)
+    return found
+
+
+def shown(partitions: Sequence[TopicPartition]) -> str:
+    more = f" and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else ""
+    return listed(f"{topic}-{partition}" for topic, partition in partitions[:_SHOWN]) + more
