@@ -18,8 +18,8 @@ AGENT = build/agent/shoal-agent.jar
 AGENT_TESTED = $(patsubst %,kafka:%,3.9.0 3.9.1 3.9.2 4.0.0 4.0.2 4.1.0 4.1.1 4.1.2 4.2.0 4.3.0 4.3.1)
 
 .DEFAULT_GOAL = help
-.PHONY: help venv agent demo demo-small demo-capture docs test test-slow test-agent test-spark check package-check \
-	deploy-check fuzz torture torture-models ops scenarios bench bench-compare bench-tls flood \
+.PHONY: help venv agent demo demo-small demo-offsets demo-capture docs test test-slow test-agent test-spark check \
+	package-check deploy-check fuzz torture torture-models ops scenarios bench bench-compare bench-tls flood \
 	bench-coalesce bench-workers bench-agent bench-legacy bench-spark bench-cascade clean
 
 help: ## This list
@@ -42,6 +42,10 @@ demo: ## MirrorMaker 2 alone and through Shoal, on real brokers (8 minutes; RECO
 demo-small: $(AGENT) ## The demo with batches of three records, also to a broker with the agent (RECORDS=200000)
 	@scripts/setup kafka:$(KAFKA)
 	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA) --small $(if $(RECORDS),--records $(RECORDS))
+
+demo-offsets: $(AGENT) ## Topics with the offsets of their source, and a group that moves (3 minutes; RECORDS=200000)
+	@scripts/setup kafka:$(KAFKA)
+	@$(BIN)/python -m shoal.scenarios.demo_offsets --kafka $(KAFKA) $(if $(RECORDS),--records $(RECORDS))
 
 demo-capture: ## Capture a real run and analyse it with Spark (8 minutes; CAPTURE_SECONDS=300)
 	@scripts/setup java kafka:$(KAFKA)

@@ -79,6 +79,11 @@ def _parts(message: Message, types: bool) -> Parts:
     return timestamp, kind if types else None, message.key(), message.value(), headers  # type: ignore[return-value]
 
 
+def fingerprint(message: Message, *, timestamp_types: bool) -> int:
+    """The fingerprint of a consumed record; with `timestamp_types`, the type counts too."""
+    return hash(_parts(message, timestamp_types))
+
+
 async def read_copy(
     bootstrap: str,
     topic: str,
@@ -96,7 +101,7 @@ async def read_copy(
         for message in messages:
             _, partition = partition_of(message)
             copy = partitions.get(partition) or partitions.setdefault(partition, PartitionCopy())
-            copy.fingerprints.append(hash(_parts(message, timestamp_types)))
+            copy.fingerprints.append(fingerprint(message, timestamp_types=timestamp_types))
             copy.offsets.append(message.offset() or 0)
 
     count = await read_all(bootstrap, topic, take, within=within, isolation_level=isolation, login=login, **settings)
