@@ -59,7 +59,7 @@ def test_all_records_are_written_before_or_while_mirroring(plan: Plan) -> None:
 def test_shoal_and_the_agent_have_the_names_of_the_same_topics(plan: Plan) -> None:
     (option,) = plan.target().jvm_options
     at_the_agent = re.compile(option.partition("=")[2])
-    _, at_shoal = plan.shoal_options()
+    _, at_shoal, _ = plan.shoal_options()
     for topic in TOPICS:
         assert re.fullmatch(at_shoal, topic.name)
         assert at_the_agent.fullmatch(mirrored_name(topic.name))

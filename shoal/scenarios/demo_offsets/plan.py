@@ -109,7 +109,7 @@ class Plan:
         )
 
     def shoal_options(self) -> tuple[str, ...]:
-        return ("--same-offsets", names_pattern())
+        return ("--same-offsets", names_pattern(), "--follow-log-start")
 
     def mirror(self, source: Cluster, target: Cluster, shoal: Shoal) -> MirrorSpec:
         return MirrorSpec(
