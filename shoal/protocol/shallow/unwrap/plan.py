@@ -360,7 +360,7 @@ def _items(
         key = decode_key(record.key) if record.key is not None else None
         if key is None and may_locate:
             locator = read_locator(record.key, record.value, record.headers)
-            if locator is not None:
+            if locator is not None and locator.is_intact:
                 locators.append(locator)
                 continue
         if key is None:

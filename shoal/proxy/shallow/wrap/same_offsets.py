@@ -258,7 +258,9 @@ class SameOffsets:
     def _failed(self, connection: Connection, partition: TopicPartition, place: Place, error_code: int) -> None:
         if error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
             return
-        if place.standing is Standing.KNOWN:
+        if (
+            place.standing is Standing.KNOWN and not place.must_ask_again
+        ):  # it is what the copy needs that was asked for
             ends = f"its log is from {place.source_start} to {place.source_end}" if place.source_end >= 0 else ""
             why = (
                 f"the source has no offset {place.offset}, where the copy ends ({ends or 'its ends are unknown'}): it "
