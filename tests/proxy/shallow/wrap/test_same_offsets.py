@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import trio
 from kio.schema.errors import ErrorCode
 
@@ -9,6 +11,9 @@ from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.shallow.locator import holds_locator
 from tests.support.shallow.brokers import ORDERS_ID, SourceBroker
 from tests.support.shallow.rig import Consumer, shallow_rig
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 SET = encode_batch([NewRecord(1, b"k", b"v")])
 
@@ -23,7 +28,7 @@ class Session:
 
     async def fetch(self) -> bytes | None:
         """None: the session was to begin anew."""
-        listed = {} if self._epoch else {(ORDERS_ID, 0): 0}
+        listed: dict[tuple[str | UUID, int], int] = {} if self._epoch else {(ORDERS_ID, 0): 0}
         session = {"session_id": 7 if self._epoch else 0, "session_epoch": self._epoch}
         await self._consumer.send(self._consumer.request(listed, **session))
         answer = await self._consumer.answer()
