@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from shoal.proxy.cli.promote.command import main as promote
 from shoal.scenarios.kafka.content.clients import in_thread
 from shoal.scenarios.kafka.content.records import orders
@@ -95,6 +97,7 @@ async def test_two_mirrors_of_one_topic_double_nothing(
 _IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 
 
+@pytest.mark.slow
 async def test_an_exactly_once_mirror(offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path) -> None:
     """Its transactions leave no marker in a mirror topic."""
     pair = offsets_pair
