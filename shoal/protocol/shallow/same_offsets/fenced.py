@@ -14,6 +14,7 @@ The first error ends the sending. When everything in flight is answered:
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import pairwise
 from struct import Struct
 from typing import Final
 
@@ -47,6 +48,7 @@ _NO_GAP: Final = -2
 _START: Final = -(2**31)
 _WIDEST_GAP: Final = 2**30
 _WIDEST_SET: Final = 2**30
+_WIDEST_STEP: Final = 1000 * _WIDEST_GAP  # without a record; no source has it, but anybody could state it
 _BASE = Struct(">q")
 _EPOCH = Struct(">i")
 _JOINED_BELOW = 8 * 1024
@@ -109,6 +111,7 @@ class FencedPartition:
         self._end = known.end  # behind everything that was sent
         self._covered = known.covered
         self._misplaced: EnvelopeKey | None = None
+        self._too_far: EnvelopeKey | None = None
         self._most = 1 << 30  # batches in a set
         self._queue: deque[MirroredBatch] = deque(self._batches())
         self._in_flight: deque[FencedSet] = deque()
@@ -129,6 +132,12 @@ class FencedPartition:
             assert cover is not None
             if cover.start > self._covered:
                 self._misplaced = item.key
+                break
+            bounds = [*(batch.base for batch in item.mirrored), *((cover.end,) if cover.fill else ())]
+            if end or not item.mirrored:  # else an empty log begins with its first batch
+                bounds.insert(0, end)
+            if any(after - before > _WIDEST_STEP for before, after in pairwise(bounds)):
+                self._too_far = item.key
                 break
             for batch in item.mirrored:
                 if batch.last < self._known.end and batch.base < self._known.start:
@@ -240,7 +249,10 @@ class FencedPartition:
     def _finish(self) -> None:
         if self.outcome or self._queue or self._in_flight or self._error:
             return
-        if self._misplaced is not None:
+        if self._too_far is not None:
+            self._ends.forget(self.partition)
+            self._found.append(CopyStopped(self.partition, self._too_far, ErrorCode.OFFSET_OUT_OF_RANGE))
+        elif self._misplaced is not None:
             self._ends.forget(self.partition)
             self._found.append(CopyMisplaced(self.partition, self._misplaced))
         else:
