@@ -29,6 +29,7 @@ __all__ = [
     "DEFAULT_MIRROR_CLIENTS",
     "ENVELOPE_OVERHEAD",
     "KIB",
+    "LARGEST_BATCH",
     "MIB",
     "WILDCARDS",
     "Address",
@@ -68,6 +69,9 @@ MIB = 1024 * 1024
 
 # run-limit is the whole envelope; the producer's size estimate is slightly larger (AbstractRecords).
 ENVELOPE_OVERHEAD = 4 * KIB
+
+# max.message.bytes of a topic by default: a batch of a mirror topic is never raw, so it gets an envelope for itself.
+LARGEST_BATCH = 1_048_588
 
 # The data consumer of a MirrorSourceConnector names itself "<client.id>|source->target|...|replication-consumer"
 # (MirrorSourceConfig.sourceConsumerConfig); its offset-sync and admin clients end otherwise.

@@ -82,7 +82,7 @@ def cover(
     """Envelopes for the batches of a record set of `frame`. `context.fetch_offset` is the mirror's next offset."""
     runs, problem = list[_Run](), None
     try:
-        for run in _runs(frame, scanned, aborted, since, context.payload_limit):
+        for run in _runs(frame, scanned, aborted, since, context):
             if not runs or runs[-1] is not run:
                 runs.append(run)
     except (_Unusable, RemoteProtocolError) as error:
@@ -112,14 +112,14 @@ def cover(
 
 
 def _runs(
-    frame: Buffer, scanned: ScannedSet, aborted: Sequence[tuple[int, int]], since: Since, limit: int
+    frame: Buffer, scanned: ScannedSet, aborted: Sequence[tuple[int, int]], since: Since, context: WrapContext
 ) -> Iterator[_Run]:
     """Each run again whenever it has grown. Raises _Unusable, RemoteProtocolError."""
     if not scanned.is_readable:
         raise _Unusable("the record set cannot be read")
     if not scanned.is_v2:
         raise _Unusable("message format older than v2: mirror topics need v2 batches")
-    transactions, view = AbortedTransactions(aborted), memoryview(frame)
+    transactions, view, limit = AbortedTransactions(aborted), memoryview(frame), context.payload_limit
     run: _Run | None = None
     position = -1
     for start, end, header in scanned.batches():
@@ -133,6 +133,11 @@ def _runs(
             continue
         if is_data:
             _require_usable(frame, start, end, header)
+            if end - start > max(limit, context.largest_batch):
+                raise _Unusable(
+                    f"the source's batch at offset {header.base_offset} has {end - start} bytes: raise run-limit above "
+                    "it, and the mirror's max.request.size above that"
+                )
         if run is None or (is_data and run.spans and run.size + end - start > limit):
             begin = run.end if run is not None else since.covered
             run = _Run(begin, begin, 0, header.partition_leader_epoch)

@@ -60,6 +60,7 @@ class WrapContext:
     read_committed: bool = False
     first_raw: bool = False  # the first response after a start or seek: mirrors need an offset sync at its first batch
     run_limit: int = 512 * 1024
+    largest_batch: int = 1 << 20  # of a mirror topic, which gets an envelope for itself above `run_limit`
     min_batch_bytes: int = 4096
     partitions: int | None = None  # number of partitions, for a mirror that chooses the partition by key hash
     tags: tuple[Header, ...] = ()  # headers of all envelopes: application tags, provenance

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.proxy.cli.doctor.client_security import SECURITY_KEYS, Needed
 from shoal.proxy.cli.doctor.finding import Case, Finding, Severity
-from shoal.proxy.config.settings import ENVELOPE_OVERHEAD
+from shoal.proxy.config.settings import ENVELOPE_OVERHEAD, LARGEST_BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,7 +18,6 @@ __all__ = ["VALUE_RULES", "ValueRule", "check_numbers", "check_spelling", "check
 
 MUST, SHOULD, NOTE = Severity.MUST, Severity.SHOULD, Severity.NOTE
 
-_LARGEST_BATCH = 1_048_588  # max.message.bytes of a topic by default
 # The similarity of fetch.min.bytes and fetch.max.bytes, both valid keys, is 0.87.
 _ALIKE = 0.9
 
@@ -61,7 +60,7 @@ def _run(shoal: ShoalListeners) -> int:
 
 def _request(shoal: ShoalListeners) -> int:
     """A batch of a mirror topic is never raw, so it must fit into an envelope whatever its size."""
-    batch = _LARGEST_BATCH if shoal.wrap.shallow.same_offsets is not None else 0
+    batch = LARGEST_BATCH if shoal.wrap.shallow.same_offsets is not None else 0
     return max(_run(shoal), batch) + ENVELOPE_OVERHEAD
 
 

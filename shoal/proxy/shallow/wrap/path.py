@@ -42,6 +42,7 @@ from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.types import PartitionRef
 from shoal.proxy.capture.annotations import raw
 from shoal.proxy.config.identity import envelope_headers
+from shoal.proxy.config.settings import LARGEST_BATCH
 from shoal.proxy.connection.pending import Hold
 from shoal.proxy.connection.routes import Route, RouteTable, table
 from shoal.proxy.connection.topic_names import learn_names, topic_name, unknown_ids
@@ -460,6 +461,7 @@ class WrapPath:
             flow=fetch.consumer.flow.token,
             serials=self.interlock.rules.next_serial,
             run_limit=settings.run_limit,
+            largest_batch=LARGEST_BATCH,
             tags=self._tags,
         )
 
