@@ -20,9 +20,10 @@ from shoal.protocol.shallow.same_offsets.place import LOCATOR_SECONDS, Place, St
 from shoal.protocol.shallow.token import TOKEN_BYTES
 from shoal.protocol.wire.types import TopicPartition
 
-__all__ = ["Given", "Places", "Returned", "Stop"]
+__all__ = ["STOPPED_SECONDS", "Given", "Places", "Returned", "Stop"]
 
 STOPPED_SECONDS = 15.0
+"""A stopped partition is tried again after this time."""
 _BACK_OFF = (0.0, 2.0, 5.0, 15.0, 30.0)  # after so many locators that did not come back
 MAX_GIVEN = 10_000
 """Locators that may still come back, 300 bytes each; above it the oldest are forgotten, and given again."""

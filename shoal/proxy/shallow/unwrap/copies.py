@@ -18,6 +18,7 @@ import trio
 from shoal.protocol.mirror_topics.log_start import encode_delete_records, read_deleted_records
 from shoal.protocol.mirror_topics.probe import State, encode_probe, read_probe_answers
 from shoal.protocol.shallow.same_offsets.log_ends import LogEnd, LogEnds
+from shoal.protocol.shallow.same_offsets.places import STOPPED_SECONDS
 from shoal.protocol.shallow.unwrap.findings import Outcome
 from shoal.protocol.wire.error_codes import error_name
 from shoal.protocol.wire.types import TopicPartition
@@ -245,7 +246,7 @@ class Copies:
         if places.stop(source, why, trio.current_time()):
             values = event(
                 f"listener {self._listener!r}: {source.topic}-{source.partition} of the source is not mirrored "
-                f"with its offsets: {why}. It is tried again every some seconds",
+                f"with its offsets: {why}. It is tried again every {STOPPED_SECONDS:g} s",
                 listener=self._listener,
                 topic=source.topic,
                 partition=source.partition,

@@ -21,6 +21,7 @@ from shoal.protocol.records.scan import scan
 from shoal.protocol.shallow.locator import locator_batch
 from shoal.protocol.shallow.same_offsets.covers import cover
 from shoal.protocol.shallow.same_offsets.place import Place, Standing
+from shoal.protocol.shallow.same_offsets.places import STOPPED_SECONDS
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.types import PartitionRef, TopicPartition
 from shoal.proxy.connection.topic_names import topic_name
@@ -258,9 +259,7 @@ class SameOffsets:
     def _failed(self, connection: Connection, partition: TopicPartition, place: Place, error_code: int) -> None:
         if error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
             return
-        if (
-            place.standing is Standing.KNOWN and not place.must_ask_again
-        ):  # it is what the copy needs that was asked for
+        if place.standing is Standing.KNOWN and not place.must_ask_again:  # it was asked for what the copy needs
             ends = f"its log is from {place.source_start} to {place.source_end}" if place.source_end >= 0 else ""
             why = (
                 f"the source has no offset {place.offset}, where the copy ends ({ends or 'its ends are unknown'}): it "
@@ -275,7 +274,7 @@ class SameOffsets:
             name = connection.cluster.partition_name(*partition)
             values = event(
                 f"listener {self._listener!r}: {name} is not mirrored with its offsets: {why}. It is tried again "
-                "every some seconds",
+                f"every {STOPPED_SECONDS:g} s",
                 listener=self._listener,
                 topic=connection.cluster.shown_topic(partition.topic),
                 partition=partition.partition,
@@ -296,6 +295,12 @@ class SameOffsets:
     # -- operator ----------------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, object]:
+        mirrored = {
+            partition
+            for consumer in self._consumers
+            for partition, place in consumer.places.items()
+            if place.in_session
+        }
         rows = [
             {
                 "topic": partition.topic,
@@ -311,6 +316,7 @@ class SameOffsets:
         stops = [
             {"topic": partition.topic, "partition": partition.partition, "why": stop.why}
             for partition, stop in self._places.stops.items()
+            if partition in mirrored
         ]
         return {
             "partitions": rows[:_MOST_SHOWN],
