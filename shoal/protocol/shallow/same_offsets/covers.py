@@ -27,7 +27,7 @@ from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.crc import Buffer, crc32c
 from shoal.protocol.wire.errors import RemoteProtocolError
 
-__all__ = ["Covered", "Since", "cover"]
+__all__ = ["Covered", "Since", "cover", "cover_nothing"]
 
 _LAST_CODEC = max(Codec)
 
@@ -87,6 +87,17 @@ def cover(
                 runs.append(run)
     except (_Unusable, RemoteProtocolError) as error:
         problem = str(error)
+    return _enveloped(memoryview(frame), runs, problem, since, context)
+
+
+def cover_nothing(since: Since, context: WrapContext) -> Covered:
+    """An envelope without a batch up to the source's end. Only if the source has no record at all any more."""
+    return _enveloped(memoryview(b""), [_Run(since.covered, since.end, 0, -1)], None, since, context)
+
+
+def _enveloped(
+    view: memoryview, runs: Sequence[_Run], problem: str | None, since: Since, context: WrapContext
+) -> Covered:
     parts, keys, position = list[Buffer](), list[EnvelopeKey](), context.fetch_offset
     covered = since.covered
     for number, run in enumerate(runs, 1):
@@ -94,7 +105,7 @@ def cover(
         first = run.spans[0][2].base_offset if run.spans else run.start
         span = Cover(min(covered, first), run.end, fill=is_last and run.end >= since.end)
         position = max(run.end - 1, position)
-        key, pieces = _envelope(memoryview(frame), run, span, position, context)
+        key, pieces = _envelope(view, run, span, position, context)
         keys.append(key)
         parts += pieces
         covered, position = run.end, position + 1

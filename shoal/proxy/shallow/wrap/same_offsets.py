@@ -19,7 +19,7 @@ import trio
 from shoal.protocol.messages.fetch import fetch_committed, fetch_from, limit_fetch
 from shoal.protocol.records.scan import scan
 from shoal.protocol.shallow.locator import locator_batch
-from shoal.protocol.shallow.same_offsets.covers import cover
+from shoal.protocol.shallow.same_offsets.covers import cover, cover_nothing
 from shoal.protocol.shallow.same_offsets.place import Place, Standing
 from shoal.protocol.shallow.same_offsets.places import STOPPED_SECONDS
 from shoal.protocol.wire.error_codes import ErrorCode
@@ -240,12 +240,17 @@ class SameOffsets:
         if self._places.may_locate(fetch.consumer.flow, partition, place, now):
             position = place.position
             return [locator_batch(self._places.give(fetch.consumer.flow, partition, place, now), position)]
-        if place.standing is not Standing.KNOWN or place.must_ask_again or fetched.start == fetched.end:
+        if place.standing is not Standing.KNOWN or place.must_ask_again:
             return None
         ref = PartitionRef(fetched.topic, fetched.partition)
-        scanned = scan(frame, fetched.start, fetched.end)
-        since = place.since(place.source_end)
-        found = cover(frame, scanned, aborted.get(ref, ()), since, context(partition, place.position))
+        since, its_context = place.since(place.source_end), context(partition, place.position)
+        if fetched.start != fetched.end:
+            scanned = scan(frame, fetched.start, fetched.end)
+            found = cover(frame, scanned, aborted.get(ref, ()), since, its_context)
+        elif since.covered < place.source_start == fetched.high_watermark == place.source_end:
+            found = cover_nothing(since, its_context)  # other empty answers may have had no room for a record
+        else:
+            return None
         if found.problem is not None and not found.wrapped.envelopes:
             self.stop(connection, partition, found.problem)
             return None

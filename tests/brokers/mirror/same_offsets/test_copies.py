@@ -140,3 +140,17 @@ async def test_a_log_that_begins_late_begins_there(
         await until_equal(flow, kept)
         spans = await Topics(pair.target.bootstrap).spans(flow.remote(kept))
         assert spans[0].begin == 1_200
+
+
+async def test_a_log_without_records_ends_where_its_source_ends(
+    offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path
+) -> None:
+    pair = offsets_pair
+    source = Topics(pair.source.bootstrap)
+    await source.create(kept)
+    await fill(pair.source.bootstrap, kept, orders(500))
+    await source.delete_records(kept, {0: 500})
+    async with flowing(pair, aliases, tmp_path, wiring(kept)) as flow:
+        await until_ends_equal(flow, kept)
+        await fill(pair.source.bootstrap, kept, orders(500, seed=1))
+        await until_equal(flow, kept)

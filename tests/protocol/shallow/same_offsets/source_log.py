@@ -69,6 +69,10 @@ class SourceLog:
         """As after a compaction that removed whole batches."""
         self.end += offsets
 
+    def delete_all(self) -> None:
+        self.batches.clear()
+        self.start = self.end
+
     def _add(self, made: bytes, last: int) -> None:
         self.batches.append((self.end, self.end + last, made))
         self.end += last + 1

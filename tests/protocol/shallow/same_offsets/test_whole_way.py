@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.records.scan import scan
-from shoal.protocol.shallow.same_offsets.covers import cover
+from shoal.protocol.shallow.same_offsets.covers import cover, cover_nothing
 from shoal.protocol.shallow.same_offsets.fenced import FencedPartition, FencedSet
 from shoal.protocol.shallow.same_offsets.log_ends import LogEnd, LogEnds
 from shoal.protocol.shallow.same_offsets.place import Place, Standing
@@ -69,7 +69,12 @@ class Way:
             serials=self._serials.__next__,
             run_limit=self._data.draw(st.sampled_from((1000, 100_000))),
         )
-        covered = cover(frame, scan(frame, 0, len(frame)), aborted, since, context)
+        if frame:
+            covered = cover(frame, scan(frame, 0, len(frame)), aborted, since, context)
+        elif since.covered < self.source.start == self.source.end:
+            covered = cover_nothing(since, context)
+        else:
+            return
         assert covered.problem is None
         record_set = b"".join(covered.wrapped.parts or ())
         for start, end, header in scan(record_set, 0, len(record_set)).batches():
@@ -156,6 +161,24 @@ def test_two_mirrors_of_one_topic_double_nothing(source: SourceLog, steps: list[
     for way in ways:
         way.drain()
     assert target.records() == source.committed
+
+
+@given(source_logs(), st.integers(0, 5), st.data())
+def test_a_source_that_has_deleted_all_has_a_copy_with_its_end(
+    source: SourceLog, fetches: int, data: st.DataObject
+) -> None:
+    target = TargetLog()
+    way = Way(source, target, count(1), data)
+    for _ in range(fetches):
+        way.fetch()
+        way.produce()
+    source.delete_all()
+    way.restart()
+    way.drain()
+    assert target.end == source.end
+    source.append((0,), 0, producer_id=-1, keep=True, times=False)
+    way.drain()
+    assert target.records().items() >= {source.end - 1: source.committed[source.end - 1]}.items()
 
 
 @given(source_logs(), st.data())
