@@ -207,7 +207,7 @@ class Interlock:
 
     def located(self, connection: Connection, target: TopicPartition, locator: LocatorRecord) -> Located | None:
         """None: it is not one of this listener's."""
-        return self.places.returned(locator, self._way(connection, target.topic))
+        return self.places.returned(locator, target.partition, self._way(connection, target.topic))
 
     def _way(self, connection: Connection, topic: str) -> WayBack:
         return WayBack(self._producers[connection], connection.peer.host, connection.client_id or "", topic)

@@ -259,6 +259,16 @@ def test_the_example_of_the_guide_is_a_good_file() -> None:
             ['there is no listener "targt" with mode = "unwrap"; did you mean "target"?'],
         ),
         ('tags = { site = "north" }', "unpaired = true", ["listener[0].pair: is set together with unpaired = true"]),
+        (
+            'tags = { site = "north" }',
+            'same-offsets = "orders"\npartition-by-key = true',
+            ["listener[0].shallow.same-offsets: needs a mirror that keeps partitions"],
+        ),
+        (
+            'tags = { site = "north" }',
+            "follow-log-start = true",
+            ["listener[0].shallow.follow-log-start: needs same-offsets"],
+        ),
         ('mode = "unwrap"', 'mode = "plain"', ['there is no listener "target" with mode = "unwrap"', "known: (none)"]),
         ("max-connections = 100", 'pair = "source"', ["listener[1].pair: only a listener with mode"]),
         ('mode = "wrap"\npair = "target"', "", ['listener[0].shallow: needs mode = "wrap" or mode = "unwrap"']),

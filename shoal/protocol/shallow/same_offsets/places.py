@@ -151,11 +151,13 @@ class Places:
         """A locator with this token may still come back."""
         return token in self._given
 
-    def returned(self, record: LocatorRecord, way: WayBack) -> Returned | None:
-        """None: not one of this listener's."""
+    def returned(self, record: LocatorRecord, partition: int, way: WayBack) -> Returned | None:
+        """It came to this partition of the copy. None: not one of this listener's."""
         given = self._given.pop(record.token, None)
         if given is None:
             return None
+        if partition != given.partition.partition:
+            return Returned(given, f"the mirror writes its records to partition {partition}: it must keep partitions")
         why = None if self._any_producer else detour(given.flow, given.partition.topic, way)
         if why is not None:
             return Returned(given, f"the record that only {given.flow} was given came {why}")

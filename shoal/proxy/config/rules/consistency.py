@@ -346,6 +346,9 @@ def _same_offsets(settings: Settings, where: Where) -> Iterator[Problem]:
                 what = "needs same-offsets: other copies have other offsets than their source"
                 yield Problem(where(index, "shallow.follow-log-start"), what)
             continue
+        if listener.shallow.partition_by_key:
+            what = "needs a mirror that keeps partitions: not with partition-by-key"
+            yield Problem(where(index, "shallow.same-offsets"), what)
         if listener.shallow.unpaired:
             what = "needs a pair in the same process, which says where the copies end: not with unpaired"
             yield Problem(where(index, "shallow.same-offsets"), what)

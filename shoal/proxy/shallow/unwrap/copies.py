@@ -20,7 +20,8 @@ from shoal.protocol.mirror_topics.probe import State, encode_probe, read_probe_a
 from shoal.protocol.shallow.same_offsets.log_ends import LogEnd, LogEnds
 from shoal.protocol.shallow.same_offsets.places import STOPPED_SECONDS
 from shoal.protocol.shallow.unwrap.findings import Outcome
-from shoal.protocol.wire.error_codes import error_name
+from shoal.protocol.shallow.unwrap.plan import Refused
+from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.connection.pending import blaming_the_broker
 from shoal.proxy.events.logs import event, more_of_this_kind
@@ -81,6 +82,15 @@ class Copies:
         for interlock in self._interlocks:
             interlock.changed()
         return located
+
+    @staticmethod
+    def refusal(target: TopicPartition, plan: Plan) -> Refused | None:
+        """What a mirror has put into another partition can't keep its offsets."""
+        wrong = [key for key in plan.envelopes if key.partition != target.partition]
+        if not wrong:
+            return None
+        message = f"the envelope of {wrong[0]} came to partition {target.partition}: the mirror must keep partitions"
+        return Refused(error_code=ErrorCode.INVALID_RECORD, message=message)
 
     def is_foreign(self, plan: Plan) -> bool:
         """A client's own records that only look like locators: they are produced."""

@@ -380,7 +380,10 @@ class UnwrapPath:
             plan = plans.get(partition)
             if isinstance(plan, Plan) and plan.keeps_offsets and self.target.copies.is_foreign(plan):
                 plan = read_batch_header(held.frame, start, end)
-            if isinstance(plan, Refused) or (isinstance(plan, Plan) and plan.keeps_offsets):
+            if isinstance(plan, Plan) and plan.keeps_offsets:
+                work[partition] = self.target.copies.refusal(partition, plan) or plan
+                continue
+            if isinstance(plan, Refused):
                 work[partition] = plan
                 continue
             prepared = self._producers.prepare(partition, held.frame, start, end, plan)

@@ -112,7 +112,7 @@ class WrapPath:
         self._ended = ended
         self.interlock = interlock
         self._unseen = Unseen(self.interlock)
-        self._same_offsets = SameOffsets(listener.settings.name, interlock, self.tally)
+        self._same_offsets = SameOffsets(listener.settings.name, interlock, self.tally, clusters)
         self._followed.leaves_out = self._same_offsets.has
         self._oversized = OversizedAnswers(self.interlock, self.tally, self._unseen, self._followed, self._same_offsets)
         self._clusters = clusters

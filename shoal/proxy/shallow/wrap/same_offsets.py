@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.net.transport import Buffer
     from shoal.proxy.shallow.annotations import Judgement
+    from shoal.proxy.shallow.cluster_pair import ClusterPair
     from shoal.proxy.shallow.counters import ShallowTally
     from shoal.proxy.shallow.interlock import Interlock
     from shoal.proxy.shallow.wrap.mirror_fetch import Consumer, MirrorFetch
@@ -53,8 +54,9 @@ _NEVER = re.compile(r"^__")
 class SameOffsets:
     """The partitions of mirror topics of one wrapping listener."""
 
-    def __init__(self, listener: str, interlock: Interlock, tally: ShallowTally) -> None:
+    def __init__(self, listener: str, interlock: Interlock, tally: ShallowTally, clusters: ClusterPair | None) -> None:
         self._listener = listener
+        self._clusters = clusters
         self._interlock = interlock
         self._places = interlock.places
         self._tally = tally
@@ -80,6 +82,11 @@ class SameOffsets:
                 self._verdicts.clear()
             self._verdicts[topic] = self._pattern.fullmatch(topic) is not None and _NEVER.search(topic) is None
         return self._verdicts[topic]
+
+    @property
+    def _are_two_clusters(self) -> bool:
+        """Else nothing is given: a mirror of a cluster into itself would copy its copies."""
+        return self._clusters is None or self._clusters.differ
 
     def closed(self, consumer: Consumer) -> None:
         self._consumers.discard(consumer)
@@ -176,6 +183,9 @@ class SameOffsets:
                 has_records |= ref in ours and fetched.start != fetched.end
                 continue
             self._places.renew(partition, place, now)
+            if not self._are_two_clusters:
+                has_records |= fetched.start != fetched.end
+                continue
             if self._places.may_locate(fetch.consumer.flow, partition, place, now):
                 return False
             if place.must_ask_again:
@@ -231,6 +241,8 @@ class SameOffsets:
     ) -> Sequence[Buffer] | None:
         now = trio.current_time()
         self._places.renew(partition, place, now)
+        if not self._are_two_clusters:
+            return None
         if fetched.error_code:
             self._failed(connection, partition, place, fetched.error_code)
             return None
