@@ -19,7 +19,7 @@ from shoal.scenarios.kafka.java.jars import BUILD
 from tests.torture.environment.disk import private_mounts
 from tests.torture.environment.pool import Pool
 
-from .draw import make_plan
+from .draw import keeping_offsets, make_plan
 from .plan import FaultPlan, Plan, from_json, to_json
 from .report import Report
 from .round import run_round
@@ -44,6 +44,7 @@ def main() -> int:
         help="time limit for finding the shortest failing schedule, in seconds",
     )
     parser.add_argument("--out", type=Path, default=_OUT, help="directory of the results (default: build/torture)")
+    parser.add_argument("--same-offsets", action="store_true", help="copies are mirror topics wherever it is possible")
     parser.add_argument("--secured", action="store_true", help="TLS and logins on both sides of Shoal")
     arguments = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
@@ -53,7 +54,10 @@ def main() -> int:
     secured = arguments.secured or (plan is not None and plan.secured)
     with tempfile.TemporaryDirectory(prefix="torture-", ignore_cleanup_errors=True) as work:
         return trio.run(
-            _Runs(Path(work), arguments.out, arguments.shrink, secured=secured).go, seed, arguments.seconds, plan
+            _Runs(Path(work), arguments.out, arguments.shrink, secured=secured, same_offsets=arguments.same_offsets).go,
+            seed,
+            arguments.seconds,
+            plan,
         )
 
 
@@ -63,7 +67,8 @@ def _commit() -> str:
 
 
 class _Runs:
-    def __init__(self, work: Path, out: Path, shrink_s: float, *, secured: bool) -> None:
+    def __init__(self, work: Path, out: Path, shrink_s: float, *, secured: bool, same_offsets: bool) -> None:
+        self._same_offsets = same_offsets
         self._work = work
         self._out = out
         self._shrink_s = shrink_s
@@ -77,7 +82,7 @@ class _Runs:
         failed = False
         try:
             while True:
-                failed |= await self._seed(plan or replace(make_plan(seed), secured=self._secured))
+                failed |= await self._seed(plan or self._plan(seed))
                 seed += 1
                 if plan is not None or time.monotonic() > end:
                     break
@@ -86,6 +91,10 @@ class _Runs:
         summary = self._report.summary()
         print({name: value for name, value in summary.items() if name != "runs"}, flush=True)
         return int(failed)
+
+    def _plan(self, seed: int) -> Plan:
+        plan = replace(make_plan(seed), secured=self._secured)
+        return keeping_offsets(plan) if self._same_offsets else plan
 
     async def _seed(self, plan: Plan) -> bool:
         """True: it failed. Its logs are kept, and its schedule is shortened."""

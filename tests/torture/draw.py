@@ -31,6 +31,8 @@ _TRIES = 20  # attempts to find a place and a time within the fault limit
 _SMALL = 50  # partitions: only smaller topics are recreated
 _DAYS = 3 * 24 * 3600  # older than producer.id.expiration.ms
 _COALESCED = 0.7  # share of the producers, in rounds with coalescing
+_SAME_OFFSETS = 0.5  # share of the rounds in which it is possible
+_NOT_WITH_OFFSETS = frozenset({"recreate-topic", "swap-agent"})  # a partition waits for an operator, or for the agent
 _SHORT_SEGMENTS = ("segment.ms", "3000")
 
 
@@ -52,7 +54,22 @@ def make_plan(seed: int) -> Plan:
         shoal=_shoal(draw, len(mirrors)),
         faults=(),
     )
-    return plan.with_faults(_faults(draw, plan))
+    plan = plan.with_faults(_faults(draw, plan))
+    may_keep = draw.random() < _SAME_OFFSETS and not plan.kinds() & _NOT_WITH_OFFSETS
+    return keeping_offsets(plan) if may_keep else plan
+
+
+def keeping_offsets(plan: Plan) -> Plan:
+    """The same round with mirror topics, if it has one source: two can't have their offsets in one topic."""
+    if len(plan.mirrors) > 1:
+        return plan
+    return replace(
+        plan,
+        clusters=tuple(replace(one, agent=one.agent or one.name == TARGET) for one in plan.clusters),
+        topics=tuple(replace(one, filtered=False) for one in plan.topics),
+        shoal=replace(plan.shoal, same_offsets=True),
+        faults=tuple(fault for fault in plan.faults if fault.kind not in _NOT_WITH_OFFSETS),
+    )
 
 
 def _clusters_and_mirrors(

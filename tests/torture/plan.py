@@ -105,6 +105,8 @@ class ShoalPlan:
     """All mirrors produce through one listener; otherwise each has its own."""
     capture: bool = False
     """It writes a capture index."""
+    same_offsets: bool = False
+    """All copies are mirror topics: each committed record is at its source's offset, once, whatever happens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

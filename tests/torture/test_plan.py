@@ -66,6 +66,7 @@ def test_parts_of_shoal_that_are_not_the_mirror_s_are_drawn() -> None:
     for drawn in (
         lambda plan: plan.shoal.one_unwrap,
         lambda plan: plan.shoal.capture,
+        lambda plan: plan.shoal.same_offsets,
         lambda plan: any(one.coalesced for one in plan.producers),
     ):
         assert sum(map(drawn, plans)) >= 5

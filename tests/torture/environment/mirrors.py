@@ -38,6 +38,7 @@ _NOT_SYNCED = (
     r"message\.timestamp\.before\.max\.ms,message\.timestamp\.after\.max\.ms,unclean\.leader\.election\.enable,min\.insync\.replicas,"
     r"retention\..*,segment\..*"
 )
+_REQUEST_BYTES = "1052684"  # as `shoal mirror` prints it
 _FILTER = {
     "transforms": "drop",
     "transforms.drop.type": "org.apache.kafka.connect.transforms.Filter",
@@ -81,6 +82,9 @@ def mirror_spec(
     if mirror.long_transactions:
         flow = f"{source}->{target}"
         extra |= {f"{flow}.transaction.boundary": "interval", f"{flow}.transaction.boundary.interval.ms": "1500"}
+    if plan.shoal.same_offsets:
+        producer = "producer.override." if mirror.connect else f"{target}.producer."
+        extra[f"{producer}max.request.size"] = _REQUEST_BYTES
     if any(topic.filtered for topic in topics):
         extra |= {f"{source}->{target}.{name}": value for name, value in _FILTER.items()}
     if login != ANYBODY and not mirror.connect:
@@ -91,7 +95,7 @@ def mirror_spec(
         target=brokers[TARGET],
         consumer=f"{SHOAL}:{ports['wrap']}",
         producer=f"{SHOAL}:{ports['unwrap']}",
-        topics=",".join(f"{topic.name}-{run}" for topic in topics),
+        topics=",".join(f"{'so-' if plan.shoal.same_offsets else ''}{topic.name}-{run}" for topic in topics),
         tasks=mirror.tasks,
         version=mirror.version,
         heap="512m",

@@ -22,6 +22,8 @@ RELAY = "127.0.0.2"
 FOR_PRODUCERS, BETWEEN_BROKERS = "PRODUCERS", "BROKERS"
 RELAYED_AS = {FOR_PRODUCERS: "127.0.0.4", BETWEEN_BROKERS: "127.0.0.5"}
 """Listeners with their own relays."""
+MIRROR_TOPICS = "-Dshoal.mirror.topics=(.*[.])?so-.*"
+"""Counts where a broker has the agent."""
 _HEAP = "320m"
 _PROPERTIES = {
     "log.cleaner.backoff.ms": "2000",
@@ -67,6 +69,7 @@ class Pool:
             proxied_as=RELAY,
             relayed_as=RELAYED_AS,
             agent=plan.agent,
+            jvm_options=(MIRROR_TOPICS,),
             properties={**_PROPERTIES, **(_THREE if plan.nodes >= 3 else {})},
             tls=None if self.authority is None else BrokerTls(authority=self.authority),
             users={} if self.authority is None else USERS,

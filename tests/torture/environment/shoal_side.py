@@ -113,6 +113,8 @@ def _listeners(plan: Plan, run: str, source: str, ports: Ports) -> list[dict[str
     deep = [f"^{topic.name}-{run}$" for topic in plan.topics if topic.cluster == source and topic.filtered]
     if deep:
         wrap["deep-topics"] = deep
+    if shoal.same_offsets:
+        wrap["same-offsets"] = "so-.*"
     unwrap_name = "unwrap" if shoal.one_unwrap else f"{source}-unwrap"
     unwrap: dict[str, object] = {"plain-compression": shoal.plain_compression} if shoal.plain_compression else {}
     listeners: list[dict[str, object]] = [

@@ -89,7 +89,8 @@ class World:
         return self.security.client if self.security else ANYBODY
 
     def source_name(self, topic: TopicPlan) -> str:
-        return f"{topic.name}-{self.run}"
+        prefix = "so-" if self.plan.shoal.same_offsets else ""
+        return f"{prefix}{topic.name}-{self.run}"
 
     def target_name(self, topic: TopicPlan) -> str:
         name = self.source_name(topic)

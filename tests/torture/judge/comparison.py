@@ -55,6 +55,11 @@ class Comparison:
         return self._world.target_name(self.topic)
 
     @property
+    def _is_exact(self) -> bool:
+        """The mirror copies committed records only, each once."""
+        return self._mirror.exactly_once or self._plan.shoal.same_offsets
+
+    @property
     def _is_new(self) -> bool:
         return self.topic.key in self._world.recreated
 
@@ -66,9 +71,9 @@ class Comparison:
     async def prepare(self) -> Findings:
         """Read the source; returns findings in the source itself."""
         world, topic = self._world, self.topic
-        self._held = await patiently(lambda: self._read_source(committed=self._mirror.exactly_once))
+        self._held = await patiently(lambda: self._read_source(committed=self._is_exact))
         committed = self._held
-        if world.plan.transactional(topic.cluster) and not self._mirror.exactly_once:
+        if world.plan.transactional(topic.cluster) and not self._is_exact:
             committed = await patiently(lambda: self._read_source(committed=True))
         complete = not (self._is_new or self._has_gaps)
         return judge_source(topic.cluster, topic.name, committed, world.ledger, complete=complete)
@@ -81,9 +86,9 @@ class Comparison:
         """Raises TrafficFailed."""
         world, topic = self._world, self.topic
         if topic.shortened:
-            self._held = await self._read_source(committed=self._mirror.exactly_once)
+            self._held = await self._read_source(committed=self._is_exact)
         bootstrap = world.clusters[TARGET].bootstrap
-        target = await read_topic(bootstrap, self.target, committed=self._mirror.exactly_once)
+        target = await read_topic(bootstrap, self.target, committed=self._is_exact)
         source = self._history() if self._has_gaps else self._held
         findings = Findings()
         for partition in sorted(source.keys() | target.keys()):
@@ -101,7 +106,7 @@ class Comparison:
 
     def attributed(self, findings: Findings, verdict: Verdict, watch: Watch) -> dict[str, list[str]]:
         """Duplicates, by cause."""
-        if self._mirror.exactly_once:
+        if self._is_exact:
             return {NONE: [f"{self.name}/{partition}@{offset}" for partition, offset in findings.doubled]}
         logs: dict[int, list[Batch]] = {}
         old = any(one.age_s and (one.cluster, one.topic) == self.topic.key for one in self._plan.producers)
@@ -126,7 +131,8 @@ class Comparison:
 
     def _terms(self) -> Terms:
         return Terms(
-            committed=self._mirror.exactly_once,
+            committed=self._is_exact,
+            same_offsets=self._plan.shoal.same_offsets,
             keeps_time=self.topic.keeps_time,
             required=not self._is_new,
             latest_only=self.topic.compacted,
@@ -171,7 +177,7 @@ class Comparison:
         for identity, entry in ledger.entries.items():
             if (entry.cluster, entry.topic) != self.topic.key or entry.fate is not Fate.ACKED:
                 continue
-            if self._mirror.exactly_once and ledger.ending(entry) is not Ending.COMMITTED:
+            if self._is_exact and ledger.ending(entry) is not Ending.COMMITTED:
                 continue
             seen = Seen(identity, entry.content, entry.timestamp or 0, 0, entry.offset)
             places.setdefault(entry.partition, {})[entry.offset] = seen

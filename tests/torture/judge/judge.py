@@ -41,6 +41,8 @@ class Terms:
     """What the source holds must be on the target. False for a topic that was recreated."""
     latest_only: bool = False
     """Only the last record of each key is required: the topic is compacted on both sides."""
+    same_offsets: bool = False
+    """Each record has its source's offset."""
     partial: bool = False
     """The source has lost old records: one that was written and never acknowledged may be known only to the
     target."""
@@ -125,6 +127,8 @@ def _changed(partition: int, seen: Seen, placed: Seen | None, ledger: Ledger, te
     wanted = entry.timestamp if placed is None else placed.timestamp
     if terms.keeps_time and wanted is not None and seen.timestamp != wanted:
         return [f"{where} has the time {seen.timestamp}, not {wanted}"]
+    if terms.same_offsets and placed is not None and placed.offset != seen.offset:
+        return [f"{where} is at the offset {seen.offset}, not {placed.offset}"]
     if terms.committed and ledger.ending(entry) is Ending.ABORTED:
         return [f"{where} is of an aborted transaction"]
     unknown = terms.partial and entry.fate is Fate.UNKNOWN
