@@ -14,6 +14,7 @@ from shoal.scenarios.kafka.content.traffic import fill
 from tests.torture.environment.pool import Pool
 from tests.torture.judge.reading import read_topic
 
+from .draw import keeping_offsets
 from .plan import TARGET, ClusterPlan, FaultPlan, MirrorPlan, Plan, ProducerPlan, ShoalPlan, TopicPlan
 from .round import run_round
 
@@ -58,6 +59,14 @@ async def test_a_round_passes(pool: Pool, tmp_path: Path) -> None:
     assert verdict.flow["wrapped_records"] > 0
     assert verdict.peak_mib > 0
     assert [fault.kind for fault in verdict.faults] == ["cut-link", "kill-shoal"]
+
+
+async def test_a_round_with_mirror_topics_passes(pool: Pool, tmp_path: Path) -> None:
+    """What is killed doubles nothing."""
+    verdict = await run_round(pool, keeping_offsets(PLAN), "kept", tmp_path)
+    assert verdict.failures == []
+    assert not any(verdict.doubled.values())
+    assert verdict.records > 1_000
 
 
 async def test_what_is_planted_is_found(pool: Pool, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
@@ -110,12 +111,20 @@ async def test_every_broker_of_a_cluster_gets_an_answer(three_brokers: Cluster) 
 
 
 async def test_librdkafka_s_mock_cluster_loses_records_and_is_unsafe() -> None:
-    """It lacks CreateTopics, but creates every requested topic."""
+    """It lacks CreateTopics, but creates every requested topic, with leaders by chance."""
     producer = Producer({"bootstrap.servers": "ignored:1", "test.mock.num.brokers": 2, "log_level": 0})
-    brokers = producer.list_topics("probe-me", timeout=10).brokers.values()
-    bootstrap = f"{next(iter(brokers)).host}:{next(iter(brokers)).port}"
+    listed = (producer.list_topics(f"probe-me-{number}", timeout=10) for number in count())
+    led_by_both = next(
+        one
+        for one in listed
+        for topic in one.topics.values()
+        if len({p.leader for p in topic.partitions.values()}) == 2
+    )
+    (topic,) = led_by_both.topics
+    broker = next(iter(led_by_both.brokers.values()))
+    bootstrap = f"{broker.host}:{broker.port}"
     assert (await probe(bootstrap)).result is Result.UNKNOWN
-    report = await probe(bootstrap, topic="probe-me")
+    report = await probe(bootstrap, topic=topic)
     assert [one.proof.result for one in report.brokers] == [Result.UNSAFE, Result.UNSAFE], report
     assert "3 of 5 records are lost" in report.brokers[0].proof.why
 
