@@ -23,6 +23,10 @@ def asking(position: int = 0) -> Place:
     return place
 
 
+def standing(place: Place) -> Standing:
+    return place.standing
+
+
 def back(places: Places, token: bytes, partition: int = 0, *, is_intact: bool = True) -> str | None:
     returned = places.returned(LocatorRecord(token, is_intact), partition, WAY)
     assert returned is not None
@@ -43,7 +47,7 @@ def test_one_that_does_not_come_back_is_given_again_later() -> None:
     places, mirror, place = Places(bytes(16)), flow(), asking()
     token = places.give(mirror, ONE, place, 0.0)
     places.renew(ONE, place, LOCATOR_SECONDS - 1)
-    assert place.standing is Standing.LOCATING
+    assert standing(place) is Standing.LOCATING
     places.renew(ONE, place, LOCATOR_SECONDS)
     assert places.may_locate(mirror, ONE, place, LOCATOR_SECONDS)
     assert places.give(mirror, ONE, place, LOCATOR_SECONDS) != token
@@ -70,10 +74,10 @@ def test_a_stopped_partition_waits_and_is_said_once() -> None:
     returned = places.returned(LocatorRecord(token, is_intact=True), 0, WAY)
     assert returned is not None
     assert places.located(returned.given, token, 10, 0)
-    assert place.standing is Standing.KNOWN
+    assert standing(place) is Standing.KNOWN
     assert places.stop(ONE, "no agent", 0.0)
     places.renew(ONE, place, 0.0)
-    assert place.standing is Standing.UNKNOWN
+    assert standing(place) is Standing.UNKNOWN
     assert not places.may_locate(mirror, ONE, place, STOPPED_SECONDS - 1)
     assert places.may_locate(mirror, ONE, place, STOPPED_SECONDS)
     assert not places.stop(ONE, "no agent", STOPPED_SECONDS)
