@@ -6,6 +6,7 @@
     capture               `shoal capture`: captured files as tables
     jobs                  `shoal spark`: analyses of captured traffic
     kafka                 real brokers and mirrors on this machine
+    running               Shoal as a process beside them
 
-`shoal_run` and `shoal_mirror` start Shoal as a process; `table`, `progress` and `memory` are small helpers.
+`table`, `progress` and `memory` are small helpers.
 """

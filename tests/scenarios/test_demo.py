@@ -29,7 +29,7 @@ from shoal.scenarios.kafka.java.jvm import Jvm
 from shoal.scenarios.kafka.security.certificates import Authority
 from shoal.scenarios.kafka.segments import SegmentContents, segment_contents
 from shoal.scenarios.progress import Progress
-from shoal.scenarios.shoal_mirror import Shoal, read_wiring
+from shoal.scenarios.running.shoal_mirror import Shoal, read_wiring
 
 if TYPE_CHECKING:
     from shoal.scenarios.kafka.process import Process

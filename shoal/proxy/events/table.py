@@ -515,7 +515,7 @@ _SHALLOW_EVENTS = (
     _row(
         "same-offsets-stopped",
         _ERROR,
-        has="listener cluster topic partition detail",
+        has="listener topic partition detail",
         meaning="A partition of a mirror topic waits; the others go on. It is tried again by itself.",
         do="See [same offsets](same-offsets.md).",
     ),

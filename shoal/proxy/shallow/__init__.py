@@ -10,5 +10,5 @@
 
 The `interlock` permits envelopes only for a mirror that is proven to produce through this pair. `paths` pairs the
 listeners, `cluster_pair` refuses a cluster that is paired with itself. `annotations` are for the capture index,
-`counters` for the log.
+`counters` and `copy_events` for the log.
 """

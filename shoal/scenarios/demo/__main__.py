@@ -8,20 +8,20 @@ import json
 import os
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
-from confluent_kafka import KafkaException
 
 from shoal.proxy.cli.mm2_java import KAFKAS
 from shoal.proxy.config.settings import Address
+from shoal.scenarios.demo.command import NOT_EQUAL, OK, attempt, record_count
 from shoal.scenarios.demo.demo import phases_of, run_demo
 from shoal.scenarios.demo.page import demo_page
 from shoal.scenarios.demo.phases import Phases
 from shoal.scenarios.demo.plan import BROKER_HEAP, LARGE, SMALL, TASKS, TUNING, Plan, RunPlan, alone_only
 from shoal.scenarios.demo.report import Report, as_json, as_table
-from shoal.scenarios.kafka.errors import HarnessError
 from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
 from shoal.scenarios.kafka.ports import LOOPBACK, free_port, is_free
 from shoal.scenarios.kafka.security.certificates import Authority
@@ -30,7 +30,6 @@ from shoal.scenarios.progress import Progress
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-OK, NOT_EQUAL, FAILED, INTERRUPTED = 0, 1, 2, 130
 _TLS = "TLS on every connection: the brokers' only listeners, MirrorMaker 2, and both sides of Shoal."
 ADMIN_PORT = 9190  # as in the guides
 RECORDS_AT_LEAST = 1_000  # fewer are no measurement
@@ -44,20 +43,10 @@ def parser() -> argparse.ArgumentParser:
     what = "TLS everywhere: brokers with SSL only, from and to Shoal, certificates made on the fly"
     arguments.add_argument("--tls", action="store_true", help=what)
     what = f"number of records (default: {LARGE.records:,}; with --small {SMALL.records:,})"
-    arguments.add_argument("--records", type=_records, help=what)
+    arguments.add_argument("--records", type=record_count(RECORDS_AT_LEAST), help=what)
     what = "directory for report.json, logs and temporary data (default: in build)"
     arguments.add_argument("--out", type=Path, help=what)
     return arguments
-
-
-def _records(text: str) -> int:
-    digits = text.replace("_", "").replace(",", "")
-    if not digits.isdecimal():
-        raise argparse.ArgumentTypeError(f'"{text}" is not a number of records, for example 1000000')
-    count = int(digits)
-    if count < RECORDS_AT_LEAST:
-        raise argparse.ArgumentTypeError(f"{count} is too few: at least {RECORDS_AT_LEAST:,}")
-    return count
 
 
 def main() -> int:
@@ -75,14 +64,9 @@ def main() -> int:
     progress = Progress(sys.stdout)
     phases = Phases(progress, phases_of(demo))
     progress.say(_opening(plan))
-    try:
-        report = trio.run(run_demo, plan, phases)
-    except KeyboardInterrupt:
-        progress.say("interrupted; all that was started has been ended")
-        return INTERRUPTED
-    except (HarnessError, KafkaException, OSError) as error:
-        progress.say(f"\nfailed in: {phases.current}\n{error}\nlogs: {plan.work}")
-        return FAILED
+    report = attempt(partial(trio.run, run_demo, plan, phases), progress, phases, plan.work)
+    if isinstance(report, int):
+        return report
     target = out / "report.json"
     target.write_text(json.dumps(as_json(report), indent=2) + "\n")
     notes = _notes(plan)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shoal.scenarios.demo.phases import Phase, Phases
     from shoal.scenarios.demo.proxies import Proxies
     from shoal.scenarios.kafka.broker import Cluster
-    from shoal.scenarios.shoal_mirror import Shoal
+    from shoal.scenarios.running.shoal_mirror import Shoal
 
 __all__ = ["PHASES_OF_A_RUN", "MirrorRun"]
 

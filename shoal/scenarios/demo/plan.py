@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.config.settings import Address
     from shoal.scenarios.kafka.security.certificates import Authority
-    from shoal.scenarios.shoal_mirror import Shoal
+    from shoal.scenarios.running.shoal_mirror import Shoal
 
 __all__ = [
     "ALONE",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from shoal.scenarios.shoal_mirror import Shoal, running_shoal
+from shoal.scenarios.running.shoal_mirror import Shoal, running_shoal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,8 +17,8 @@ from shoal.scenarios.kafka.errors import NotReady
 from shoal.scenarios.kafka.mirror import MirrorSpec, running_mirror
 from shoal.scenarios.kafka.ports import LOOPBACK, free_port_block
 from shoal.scenarios.kafka.process import Process, until
-from shoal.scenarios.shoal_mirror import running_shoal
-from shoal.scenarios.shoal_run import totals
+from shoal.scenarios.running.shoal_mirror import running_shoal
+from shoal.scenarios.running.shoal_run import totals
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from shoal.scenarios.demo.phases import Phase
     from shoal.scenarios.replay.brokers import Site
-    from shoal.scenarios.shoal_mirror import Shoal
+    from shoal.scenarios.running.shoal_mirror import Shoal
 
 __all__ = ["Captured", "capture"]
 

@@ -11,17 +11,16 @@ import sys
 from pathlib import Path
 
 import trio
-from confluent_kafka import KafkaException
 
+from shoal.scenarios.demo.command import NOT_EQUAL, OK, attempt, record_count
 from shoal.scenarios.demo.phases import Phases
 from shoal.scenarios.demo_offsets.demo import PHASES, run_demo
 from shoal.scenarios.demo_offsets.plan import NODES, RECORDS, Plan
-from shoal.scenarios.demo_offsets.report import Figures, as_json, as_table, demo_figures, figures_table
-from shoal.scenarios.kafka.errors import HarnessError, SetupError
+from shoal.scenarios.demo_offsets.report import Figures, Report, as_json, as_table, demo_figures, figures_table
+from shoal.scenarios.kafka.errors import SetupError
 from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
 from shoal.scenarios.progress import Progress
 
-OK, NOT_EQUAL, FAILED, INTERRUPTED = 0, 1, 2, 130
 RECORDS_AT_LEAST = 10_000  # fewer leave nothing for the cleaner
 _OURS = ".shoal-demo-offsets"  # in a directory that an earlier demo has made
 _DEMO = BUILD / "demo" / "report.json"
@@ -32,20 +31,10 @@ def parser() -> argparse.ArgumentParser:
     what = f"version of the brokers (default: {DEFAULT_VERSION})"
     arguments.add_argument("--kafka", default=DEFAULT_VERSION, choices=VERSIONS, help=what)
     what = f"number of records to write (default: {RECORDS:,})"
-    arguments.add_argument("--records", type=_records, default=RECORDS, help=what)
+    arguments.add_argument("--records", type=record_count(RECORDS_AT_LEAST), default=RECORDS, help=what)
     what = "directory for report.json, logs and temporary data (default: build/demo-offsets)"
     arguments.add_argument("--out", type=Path, default=BUILD / "demo-offsets", help=what)
     return arguments
-
-
-def _records(text: str) -> int:
-    digits = text.replace("_", "").replace(",", "")
-    if not digits.isdecimal():
-        raise argparse.ArgumentTypeError(f'"{text}" is not a number of records, for example 1000000')
-    count = int(digits)
-    if count < RECORDS_AT_LEAST:
-        raise argparse.ArgumentTypeError(f"{count} is too few: at least {RECORDS_AT_LEAST:,}")
-    return count
 
 
 def main() -> int:
@@ -54,17 +43,15 @@ def main() -> int:
     plan = Plan(kafka=options.kafka, records=options.records, work=out / "work")
     progress = Progress(sys.stdout)
     phases = Phases(progress, PHASES)
-    try:
+
+    def run() -> Report:
         clear_out(out)
         progress.say(_opening(plan))
-        report = trio.run(run_demo, plan, phases)
-    except KeyboardInterrupt:
-        progress.say("interrupted; all that was started has been ended")
-        return INTERRUPTED
-    except (HarnessError, KafkaException, OSError) as error:
-        where = f"failed in: {phases.current}\n" if phases.current else ""
-        progress.say(f"\n{where}{error}\nlogs: {plan.work}")
-        return FAILED
+        return trio.run(run_demo, plan, phases)
+
+    report = attempt(run, progress, phases, plan.work)
+    if isinstance(report, int):
+        return report
     target = out / "report.json"
     target.write_text(json.dumps(as_json(report), indent=2) + "\n")
     tables = [as_table(report), "", figures_table(report, _figures_of_demo())]

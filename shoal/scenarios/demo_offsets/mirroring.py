@@ -12,7 +12,7 @@ from shoal.scenarios import memory
 from shoal.scenarios.demo.report import MIRROR, PROXY, SOURCE, TARGET
 from shoal.scenarios.kafka.errors import NotReady
 from shoal.scenarios.kafka.mirror import running_mirror
-from shoal.scenarios.shoal_mirror import running_shoal
+from shoal.scenarios.running.shoal_mirror import running_shoal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence

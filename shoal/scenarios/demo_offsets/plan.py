@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shoal.scenarios.kafka.broker import Cluster
-    from shoal.scenarios.shoal_mirror import Shoal
+    from shoal.scenarios.running.shoal_mirror import Shoal
 
 __all__ = [
     "APPEND_TIME",

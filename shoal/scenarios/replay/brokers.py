@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shoal.scenarios.cluster_toml import security_lines
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, running_cluster
 from shoal.scenarios.kafka.content.scan import Scanner
-from shoal.scenarios.shoal_run import running_shoal_run
+from shoal.scenarios.running.cluster_toml import security_lines
+from shoal.scenarios.running.shoal_run import running_shoal_run
 
 if TYPE_CHECKING:
     from pathlib import Path

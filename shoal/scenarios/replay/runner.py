@@ -17,7 +17,7 @@ from shoal.scenarios.kafka.errors import HarnessError
 from shoal.scenarios.replay.clock import Clock
 from shoal.scenarios.replay.facts import CheckedFact, check
 from shoal.scenarios.replay.stage import Stage
-from shoal.scenarios.shoal_run import running_shoal_run
+from shoal.scenarios.running.shoal_run import running_shoal_run
 
 if TYPE_CHECKING:
     from collections.abc import Collection

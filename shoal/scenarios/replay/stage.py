@@ -18,8 +18,8 @@ from shoal.scenarios.replay.index.player import Player
 from shoal.scenarios.replay.index.synthetic_batches import Maker
 from shoal.scenarios.replay.ledger import ReplayLedger
 from shoal.scenarios.replay.sending.leaders import find_leaders
-from shoal.scenarios.shoal_mirror import running_shoal
-from shoal.scenarios.shoal_run import totals
+from shoal.scenarios.running.shoal_mirror import running_shoal
+from shoal.scenarios.running.shoal_run import totals
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shoal.scenarios.replay.clock import Clock
     from shoal.scenarios.replay.facts import Seen
     from shoal.scenarios.replay.sending.statistics import ReplayStatistics
-    from shoal.scenarios.shoal_run import ShoalRun
+    from shoal.scenarios.running.shoal_run import ShoalRun
 
 __all__ = ["Stage", "play_and_audit"]
 

@@ -14,7 +14,7 @@ from shoal.scenarios.replay.frames.ledger import RawLedger
 from shoal.scenarios.replay.frames.player import RawPlayer, ReplayTarget
 from shoal.scenarios.replay.sending.leaders import find_leaders
 from shoal.scenarios.replay.stage import play_and_audit
-from shoal.scenarios.shoal_run import running_shoal_run
+from shoal.scenarios.running.shoal_run import running_shoal_run
 from shoal.scenarios.table import RULE, number, render
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
 from shoal.scenarios.replay.facts import equals
 from shoal.scenarios.replay_command import main as replay
-from shoal.scenarios.shoal_run import running_shoal_run
+from shoal.scenarios.running.shoal_run import running_shoal_run
 from tests.support.captures.raw_frames import PROXY, short_recording
 from tests.support.captures.synthetic import Client, Traffic, chunks
 from tests.support.captures.synthetic_files import IndexFiles

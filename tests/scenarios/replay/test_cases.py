@@ -23,7 +23,7 @@ from shoal.scenarios.replay.ledger import Findings, ReplayLedger, _Reader
 from shoal.scenarios.replay.report import as_json, as_table
 from shoal.scenarios.replay.runner import Outcome, run_case
 from shoal.scenarios.replay.sending.statistics import ReplayStatistics, percentile
-from shoal.scenarios.shoal_run import totals
+from shoal.scenarios.running.shoal_run import totals
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,20 +18,20 @@ import trio
 from shoal.protocol.mirror_topics.log_start import encode_delete_records, read_deleted_records
 from shoal.protocol.mirror_topics.probe import State, encode_probe, read_probe_answers
 from shoal.protocol.shallow.same_offsets.log_ends import LogEnd, LogEnds
-from shoal.protocol.shallow.same_offsets.places import STOPPED_SECONDS
 from shoal.protocol.shallow.unwrap.findings import Outcome
 from shoal.protocol.shallow.unwrap.plan import Refused
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.connection.pending import blaming_the_broker
 from shoal.proxy.events.logs import event, more_of_this_kind
+from shoal.proxy.shallow.copy_events import copy_resumed, source_expired, stop_copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from shoal.protocol.mirror_topics.probe import ProbeAnswer
     from shoal.protocol.shallow.envelope import EnvelopeKey
-    from shoal.protocol.shallow.same_offsets.places import Given, Places
+    from shoal.protocol.shallow.same_offsets.places import Places
     from shoal.protocol.shallow.unwrap.plan import Plan
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.shallow.interlock import Interlocks
@@ -116,7 +116,7 @@ class Copies:
             return Located(outcome=Outcome(error_code=answer.error_code, message=text, is_own=True))
         position = self._returned(connection, target, plan, None, why)
         for key in plan.envelopes[:1]:
-            self.stop(connection, key, why)
+            self.stop(key, why)
         return Located(outcome=Outcome(error_code=0, base_offset=position))
 
     @staticmethod
@@ -151,27 +151,12 @@ class Copies:
                 position = given.position if position < 0 else position
                 reason = why or found.why
                 if reason is not None:
-                    self._stop(connection, interlock.places, given.partition, reason)
+                    stop_copy(self._listener, interlock.places, given.partition, reason)
                 elif end is not None and interlock.places.located(given, locator.token, end.end, end.start):
-                    self._warn_of_expired(given, end)
+                    source_start = given.place.source_start
+                    if end.start < end.end < source_start:
+                        source_expired(self._listener, given.partition, end.end, source_start)
         return max(position, 0)
-
-    def _warn_of_expired(self, given: Given, end: LogEnd) -> None:
-        (topic, partition), start = given.partition, given.place.source_start
-        if end.start < end.end < start:
-            text = (
-                f"listener {self._listener!r}: {topic}-{partition}: the source begins at {start}, and the copy ends at "
-                f"{end.end}: the records between were deleted before they were mirrored"
-            )
-            values = event(
-                text,
-                listener=self._listener,
-                topic=topic,
-                partition=partition,
-                from_offset=end.end,
-                to_offset=start - 1,
-            )
-            log.warning("same-offsets-expired", extra=values)
 
     async def follow_log_starts(
         self, connection: Connection, client_id: str, plans: Mapping[TopicPartition, Plan]
@@ -226,22 +211,17 @@ class Copies:
 
     def grown(self, key: EnvelopeKey) -> None:
         """A copy has everything up to the end of this envelope."""
-        source = TopicPartition(key.topic, key.partition)
         for places in self._places_of(key):
-            stop = places.appended(source)
-            if stop is not None:
-                text = f"listener {self._listener!r}: {key.topic}-{key.partition} is mirrored with its offsets again"
-                values = event(text, listener=self._listener, topic=key.topic, partition=key.partition)
-                log.info("same-offsets-resumed", extra=values)
+            copy_resumed(self._listener, places, TopicPartition(key.topic, key.partition))
 
     def misplaced(self, key: EnvelopeKey) -> None:
         """Something before this envelope is missing: it is fetched again, from where the copy ends."""
         for places in self._places_of(key):
             places.lose(TopicPartition(key.topic, key.partition))
 
-    def stop(self, connection: Connection, key: EnvelopeKey, why: str) -> None:
+    def stop(self, key: EnvelopeKey, why: str) -> None:
         for places in self._places_of(key):
-            self._stop(connection, places, TopicPartition(key.topic, key.partition), why)
+            stop_copy(self._listener, places, TopicPartition(key.topic, key.partition), why)
 
     def _places_of(self, key: EnvelopeKey) -> Iterator[Places]:
         """Those of the wrapping listener that has made this envelope; none: another process, or not Shoal.
@@ -251,16 +231,3 @@ class Copies:
         for interlock in self._interlocks:
             if interlock.places.knows(key.flow):
                 yield interlock.places
-
-    def _stop(self, connection: Connection, places: Places, source: TopicPartition, why: str) -> None:
-        if places.stop(source, why, trio.current_time()):
-            values = event(
-                f"listener {self._listener!r}: {source.topic}-{source.partition} of the source is not mirrored "
-                f"with its offsets: {why}. It is tried again every {STOPPED_SECONDS:g} s",
-                listener=self._listener,
-                topic=source.topic,
-                partition=source.partition,
-                cluster=connection.cluster.name,
-                detail=why,
-            )
-            log.error("same-offsets-stopped", extra=values)

@@ -138,7 +138,7 @@ class Fold:
             case CopyStopped(partition, key, error_code):
                 text = self._answer.text(partition) or error_name(error_code)
                 why = f"the target broker refuses {self._name(partition)}: {text}"
-                target.copies.stop(connection, key, why)
+                target.copies.stop(key, why)
             case GapIgnored():
                 target.ids.give_up()
             case _:

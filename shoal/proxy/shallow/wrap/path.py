@@ -304,7 +304,7 @@ class WrapPath:
         ]
         if ours:
             context = partial(self._cover_context, connection, fetch)
-            record_sets += self._same_offsets.give(connection, fetch, frame, response, ours, context, judgement)
+            record_sets += self._same_offsets.give(fetch, frame, response, ours, context, judgement)
         handed_out: list[HandedOut | None] = []
         envelope_bytes = 0
         for partition, decision in zip(partitions, review.decisions, strict=True):

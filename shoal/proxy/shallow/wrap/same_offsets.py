@@ -9,7 +9,6 @@ and a broker with the agent refuses an envelope that goes another way.
 
 from __future__ import annotations
 
-import logging
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,11 +20,10 @@ from shoal.protocol.records.scan import scan
 from shoal.protocol.shallow.locator import locator_batch
 from shoal.protocol.shallow.same_offsets.covers import cover, cover_nothing
 from shoal.protocol.shallow.same_offsets.place import Place, Standing
-from shoal.protocol.shallow.same_offsets.places import STOPPED_SECONDS
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.types import PartitionRef, TopicPartition
 from shoal.proxy.connection.topic_names import topic_name
-from shoal.proxy.events.logs import event
+from shoal.proxy.shallow.copy_events import stop_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,8 +40,6 @@ if TYPE_CHECKING:
     from shoal.proxy.shallow.wrap.mirror_fetch import Consumer, MirrorFetch
 
 __all__ = ["SameOffsets"]
-
-log = logging.getLogger("shoal.fetch")
 
 _MOST_REMEMBERED = 10_000  # topic names; above it they are matched again
 _MOST_SHOWN = 1000  # partitions in /status
@@ -198,7 +194,6 @@ class SameOffsets:
 
     def give(
         self,
-        connection: Connection,
         fetch: MirrorFetch,
         frame: Buffer,
         response: FetchResponse,
@@ -218,7 +213,7 @@ class SameOffsets:
             place = fetch.consumer.places.get(partition) if partition is not None else None
             given: Sequence[Buffer] | None = None
             if partition is not None and place is not None:
-                given = self._give(connection, fetch, frame, fetched, partition, place, aborted, context, judgement)
+                given = self._give(fetch, frame, fetched, partition, place, aborted, context, judgement)
             else:  # its name was unknown when the mirror listed it
                 fetch.consumer.has_unplaced = True
             if given:
@@ -229,7 +224,6 @@ class SameOffsets:
 
     def _give(
         self,
-        connection: Connection,
         fetch: MirrorFetch,
         frame: Buffer,
         fetched: FetchedPartition,
@@ -244,7 +238,7 @@ class SameOffsets:
         if not self._are_two_clusters:
             return None
         if fetched.error_code:
-            self._failed(connection, partition, place, fetched.error_code)
+            self._failed(partition, place, fetched.error_code)
             return None
         place.source_start = fetched.log_start
         self._places.note_source_start(partition, fetched.log_start)
@@ -264,7 +258,7 @@ class SameOffsets:
         else:
             return None
         if found.problem is not None and not found.wrapped.envelopes:
-            self.stop(connection, partition, found.problem)
+            stop_copy(self._listener, self._places, partition, found.problem)
             return None
         place.gave(found.position, found.wrapped.next_offset)
         if found.wrapped.envelopes:
@@ -273,7 +267,7 @@ class SameOffsets:
             judgement.wrapped(ref, found.wrapped)
         return found.wrapped.parts
 
-    def _failed(self, connection: Connection, partition: TopicPartition, place: Place, error_code: int) -> None:
+    def _failed(self, partition: TopicPartition, place: Place, error_code: int) -> None:
         if error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
             return
         if place.standing is Standing.KNOWN and not place.must_ask_again:  # it was asked for what the copy needs
@@ -282,22 +276,8 @@ class SameOffsets:
                 f"the source has no offset {place.offset}, where the copy ends ({ends or 'its ends are unknown'}): it "
                 "was truncated or created again, or records were deleted faster than they were mirrored"
             )
-            self.stop(connection, partition, why)
+            stop_copy(self._listener, self._places, partition, why)
         place.out_of_range()
-
-    def stop(self, connection: Connection, partition: TopicPartition, why: str) -> None:
-        """The partition waits; logged once for each reason."""
-        if self._places.stop(partition, why, trio.current_time()):
-            name = connection.cluster.partition_name(*partition)
-            values = event(
-                f"listener {self._listener!r}: {name} is not mirrored with its offsets: {why}. It is tried again "
-                f"every {STOPPED_SECONDS:g} s",
-                listener=self._listener,
-                topic=connection.cluster.shown_topic(partition.topic),
-                partition=partition.partition,
-                detail=why,
-            )
-            log.error("same-offsets-stopped", extra=values)
 
     def gauges(self) -> dict[str, float]:
         """Partitions of connected mirrors by state."""

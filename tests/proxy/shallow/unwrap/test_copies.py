@@ -88,7 +88,7 @@ async def test_records_are_not_deleted_because_another_source_has_deleted_its_ow
 async def test_a_partition_that_waits_is_only_that_of_its_own_source(sources: tuple[Wrapping, Wrapping]) -> None:
     first, second = sources
     copies = copies_of(first, second)
-    copies.stop(cast("Connection", Named()), second.envelope(), "promoted")
+    copies.stop(second.envelope(), "promoted")
     assert second.places.stops.keys() == {SOURCE}
     assert not first.places.stops
     copies.grown(first.envelope())
@@ -99,6 +99,6 @@ async def test_an_envelope_that_nobody_here_has_made_stops_nothing(sources: tupl
     """Its topics could be any number."""
     first, second = sources
     copies = copies_of(first)
-    copies.stop(cast("Connection", Named()), second.envelope(), "promoted")
+    copies.stop(second.envelope(), "promoted")
     copies.misplaced(second.envelope())
     assert not first.places.stops
