@@ -30,6 +30,8 @@ MAX_GIVEN = 10_000
 MAX_FLOWS = 1_000
 MAX_STARTS = 100_000
 """Partitions whose log start is followed, 200 bytes each; those above it are not."""
+MAX_STOPS = 100_000
+"""Partitions that have been stopped, 400 bytes each; above it all of them are located again."""
 
 
 class Given(NamedTuple):
@@ -68,13 +70,15 @@ class _Vouched:
 class Places:
     """One per wrapping listener. `salt`: random, 16 to 64 bytes. `any_producer`: as in the settings."""
 
-    def __init__(self, salt: bytes, *, any_producer: bool = False) -> None:
+    def __init__(self, salt: bytes, *, any_producer: bool = False, most: int = MAX_STOPS) -> None:
         self._salt = salt
+        self._most = most
         self._any_producer = any_producer
         self._numbers = count()
         self._given: OrderedDict[bytes, Given] = OrderedDict()
         self._flows: OrderedDict[int, _Vouched] = OrderedDict()
-        self._versions: dict[TopicPartition, int] = {}
+        self._versions: dict[TopicPartition, int] = {}  # above `_version`
+        self._version = 0
         self.stops: dict[TopicPartition, Stop] = {}
         self.locators = 0  # given
         self.source_starts: dict[TopicPartition, int] | None = None  # None: they are not followed
@@ -82,13 +86,13 @@ class Places:
     # fetch side
 
     def is_current(self, partition: TopicPartition, place: Place) -> bool:
-        return place.version == self._versions.get(partition, 0)
+        return place.version == self._versions.get(partition, self._version)
 
     def renew(self, partition: TopicPartition, place: Place, now: float) -> None:
         """Before anything is decided: drop what is not valid any more."""
         if not self.is_current(partition, place):
             place.forget()
-            place.version = self._versions.get(partition, 0)
+            place.version = self._versions.get(partition, self._version)
         if place.standing is Standing.LOCATING and now - place.given_at >= LOCATOR_SECONDS:
             place.forget()
 
@@ -181,8 +185,8 @@ class Places:
     def stop(self, partition: TopicPartition, why: str, now: float) -> bool:
         """The partition waits -> whether this is news."""
         known = self.stops.get(partition)
-        self.stops[partition] = Stop(why, now + STOPPED_SECONDS)
         self.lose(partition)
+        self.stops[partition] = Stop(why, now + STOPPED_SECONDS)
         return known is None or known.why != why
 
     def appended(self, partition: TopicPartition) -> Stop | None:
@@ -191,4 +195,8 @@ class Places:
 
     def lose(self, partition: TopicPartition) -> None:
         """Where the copy ends is not known any more, to no mirror."""
-        self._versions[partition] = self._versions.get(partition, 0) + 1
+        if len(self._versions) >= self._most:
+            self._version = max(self._versions.values()) + 1
+            self._versions.clear()
+            self.stops.clear()
+        self._versions[partition] = self._versions.get(partition, self._version) + 1

@@ -83,6 +83,12 @@ class Copies:
             interlock.changed()
         return located
 
+    def forget_topic(self, topic: str) -> None:
+        """The target's topic was deleted."""
+        self.ends.forget_topic(topic)
+        for partition in [partition for partition in self._followed_at if partition.topic == topic]:
+            del self._followed_at[partition]
+
     @staticmethod
     def refusal(target: TopicPartition, plan: Plan) -> Refused | None:
         """What a mirror has put into another partition can't keep its offsets."""

@@ -229,7 +229,7 @@ class UnwrapPath:
         self.ids.forget_topic(topic)
         self.target.reconciliation.forget(topic)
         self._translation.forget_target(topic)
-        self.target.copies.ends.forget_topic(topic)
+        self.target.copies.forget_topic(topic)
 
     # -- one request, from top to bottom -----------------------------------------------------------------------------
 

@@ -85,3 +85,21 @@ def test_a_stopped_partition_waits_and_is_said_once() -> None:
     assert stopped is not None
     assert stopped.why == "no agent"
     assert places.stop(ONE, "no agent", STOPPED_SECONDS)
+
+
+def test_of_too_many_stopped_partitions_all_are_located_again() -> None:
+    places, mirror = Places(bytes(16), most=2), flow()
+    partitions = [TopicPartition("orders", number) for number in range(4)]
+    known = [asking() for _ in partitions]
+    for partition, place in zip(partitions, known, strict=True):
+        token = places.give(mirror, partition, place, 0.0)
+        returned = places.returned(LocatorRecord(token, is_intact=True), partition.partition, WAY)
+        assert returned is not None
+        assert places.located(returned.given, token, 10, 0)
+    for partition in partitions[:3]:
+        places.stop(partition, "no agent", 0.0)
+    assert places.stops.keys() == {partitions[2]}
+    assert not any(places.is_current(partition, place) for partition, place in zip(partitions, known, strict=True))
+    for partition, place in zip(partitions, known, strict=True):
+        places.renew(partition, place, 0.0)
+        assert places.is_current(partition, place)
