@@ -7,13 +7,15 @@ all that follow. What the log has already is sent, too: the broker compares it, 
 The first error ends the sending. When everything in flight is answered:
 
     a set of several batches is too large       its batches one by one
+    the log does not end where it should        the rest from the end that the broker says
     the content can never be appended           the partition waits (`CopyStopped`), and the mirror goes on: what was
                                                 not appended is fetched again, from where the copy ends
     else                                        the mirror gets the error and retries; then the leader is asked again
 """
 
+import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from struct import Struct
 from typing import Final
@@ -43,6 +45,8 @@ from shoal.protocol.wire.types import TopicPartition
 __all__ = ["FencedPartition", "FencedSet"]
 
 MAX_IN_FLIGHT: Final = 8
+MAX_RESTARTS: Final = 8
+"""In one request, from ends that the broker has said; then the mirror retries."""
 SET_BYTES: Final = 1024 * 1024
 _NO_GAP: Final = -2
 _START: Final = -(2**31)
@@ -52,6 +56,7 @@ _WIDEST_STEP: Final = 1000 * _WIDEST_GAP  # without a record; no source has it, 
 _BASE = Struct(">q")
 _EPOCH = Struct(">i")
 _JOINED_BELOW = 8 * 1024
+_log_end = re.compile(r"expected .*, the log ends at ([0-9]{1,18})$").search  # Refusal.java
 
 STOPPING = frozenset(
     {
@@ -94,10 +99,19 @@ class FencedSet:
 
 
 class FencedPartition:
-    """Used like `PartitionProgress`. `known`: where the log ends now. `position`: the mirror's, of the first record."""
+    """Used like `PartitionProgress`. `known`: where the log ends now. `position`: the mirror's, of the first record.
+    `text`: what the broker said about its latest error for the partition.
+    """
 
     def __init__(
-        self, partition: TopicPartition, plan: Plan, ends: LogEnds, known: LogEnd, *, position: int = 0
+        self,
+        partition: TopicPartition,
+        plan: Plan,
+        ends: LogEnds,
+        known: LogEnd,
+        *,
+        position: int = 0,
+        text: Callable[[TopicPartition], str | None] = lambda _: None,
     ) -> None:
         self.partition = partition
         self.outcome: Outcome | None = None
@@ -106,12 +120,14 @@ class FencedPartition:
         self.unstamped = False
         self._plan = plan
         self._position = position
+        self._text = text
         self._ends = ends
         self._known = known
         self._end = known.end  # behind everything that was sent
         self._covered = known.covered
         self._misplaced: EnvelopeKey | None = None
         self._too_far: EnvelopeKey | None = None
+        self._restarts = 0
         self._most = 1 << 30  # batches in a set
         self._queue: deque[MirroredBatch] = deque(self._batches())
         self._in_flight: deque[FencedSet] = deque()
@@ -219,6 +235,8 @@ class FencedPartition:
             self._queue.extendleft(reversed([batch for sent in refused for batch in sent.made]))
             self._end = refused[0].before
             return
+        if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._goes_on_at_end(refused[0]):
+            return
         self._ends.forget(self.partition)
         if code in STOPPING:
             key = self._key_of(refused[0])
@@ -228,6 +246,20 @@ class FencedPartition:
         code = TRY_AGAIN if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER else code
         message = f"the target broker answered {error_name(code)} to {refused[0]}"
         self.outcome = Outcome(error_code=code, message=message)
+
+    def _goes_on_at_end(self, refused: FencedSet) -> bool:
+        """The log does not end where it was expected to: another mirror was faster, or its tail was lost."""
+        found, known = _log_end(self._text(self.partition) or ""), self._known
+        end = int(found[1]) if found is not None else -1
+        if end == known.end or not known.start < min(end, known.end) or self._restarts == MAX_RESTARTS:
+            return False
+        self._restarts += 1
+        self._known = LogEnd(known.start, end, max(end, known.covered) if end > known.end else end)
+        self._end, self._covered = end, self._known.covered
+        self._misplaced = self._too_far = None
+        first = refused.made[0].base  # what is from there on was not compared
+        self._queue = deque(batch for batch in self._batches() if batch.last >= min(end, first))
+        return True
 
     def _key_of(self, sent: FencedSet) -> EnvelopeKey:
         keys = [item.key for item in self._plan.items if item.key is not None]

@@ -107,6 +107,10 @@ class Fold:
         """A broker's answer -> per partition (error code, base offset). Raises UpstreamFault."""
         return self._answer.take(frame)
 
+    def text(self, partition: TopicPartition) -> str | None:
+        """What the broker said about its latest error for this partition."""
+        return self._answer.text(partition)
+
     def take(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
             self._take(finding)
@@ -136,7 +140,7 @@ class Fold:
             case CopyMisplaced(_, key):
                 target.copies.misplaced(key)
             case CopyStopped(partition, key, error_code):
-                text = self._answer.text(partition) or error_name(error_code)
+                text = self.text(partition) or error_name(error_code)
                 why = f"the target broker refuses {self._name(partition)}: {text}"
                 target.copies.stop(key, why)
             case GapIgnored():

@@ -450,7 +450,8 @@ class UnwrapPath:
         """None: it is answered already."""
         if located.end is None:
             return None
-        fenced = FencedPartition(partition, plan, self.target.copies.ends, located.end, position=located.position)
+        ends, position = self.target.copies.ends, located.position
+        fenced = FencedPartition(partition, plan, ends, located.end, position=position, text=fold.text)
         fenced.sets = sets
         fold.take(fenced.findings())
         return fenced

@@ -17,6 +17,7 @@ class TargetLog:
     end: int = 0
     batches: dict[int, bytes] = field(default_factory=dict)  # by base offset, without the leader epoch
     largest: int = 1 << 30  # max.message.bytes
+    text: str | None = None  # of the latest refusal
 
     def produce(self, sent: bytes) -> int:
         """-> error code; all of the set is appended, or nothing."""
@@ -40,14 +41,24 @@ class TargetLog:
             return ErrorCode.INVALID_RECORD
         if first.partition_leader_epoch == _START:
             if self.batches or self.end > first.base_offset:
-                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+                return self._wrong_end("an empty log")
             self.start = first.base_offset
         elif _expected_end(first) != self.end and not self._is_filled(_expected_end(first)):
-            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            return self._wrong_end(f"end {_expected_end(first)}")
         for header, data in made:
             self.batches[header.base_offset] = data
             self.end = header.last_offset + 1
         return 0
+
+    def lose_tail(self, batches: int) -> None:
+        """As in an unclean election. The first batch stays."""
+        for base in list(self.batches)[1:][-batches:]:
+            self.end = base
+            del self.batches[base]
+
+    def _wrong_end(self, expected: str) -> int:
+        self.text = f"expected {expected}, the log ends at {self.end}"
+        return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def _holds(self, header: BatchHeader, data: bytes) -> bool:
         if self.batches.get(header.base_offset) == data:
@@ -62,7 +73,8 @@ class TargetLog:
 
     def _is_filled(self, first: int) -> bool:
         filler = self.batches.get(first)
-        return filler is not None and read_batch_header(filler, 0, len(filler)).record_count == 0
+        header = read_batch_header(filler, 0, len(filler)) if filler is not None else None
+        return header is not None and header.record_count == 0 and header.last_offset == self.end - 1
 
     def records(self) -> dict[int, tuple[int, bytes, bytes]]:
         found = {}

@@ -108,7 +108,7 @@ class Way:
         assert isinstance(plan, Plan)
         assert plan.keeps_offsets
         known = self.ends.of(TARGET) or LogEnd(self.target.start, self.target.end, self.target.end)
-        fenced = FencedPartition(TARGET, plan, self.ends, known)
+        fenced = FencedPartition(TARGET, plan, self.ends, known, text=lambda _: self.target.text)
         fenced.sets = self._data.draw(st.booleans())
         self.findings = fenced.findings()
         in_flight: deque[FencedSet] = deque()
@@ -124,6 +124,10 @@ class Way:
         assert fenced.next_record_set() is None
         if any(isinstance(found, CopyMisplaced) for found in self.findings):
             self.place.forget()  # `Places.lose`
+
+    def unclean(self) -> None:
+        """The target loses what it has acknowledged."""
+        self.target.lose_tail(self._data.draw(st.integers(1, 3)))
 
     def drain(self) -> None:
         """The mirror works without a fault until the copy ends where the source does."""
@@ -160,6 +164,18 @@ def test_two_mirrors_of_one_topic_double_nothing(source: SourceLog, steps: list[
         assert not any(isinstance(found, CopyStopped) for found in way.findings)
     for way in ways:
         way.drain()
+    assert target.records() == source.committed
+
+
+@given(source_logs(), st.lists(st.sampled_from(("fetch", "produce", "again", "unclean", "restart"))), st.data())
+def test_what_the_target_has_lost_is_fetched_again(source: SourceLog, steps: list[str], data: st.DataObject) -> None:
+    target = TargetLog()
+    way = Way(source, target, count(1), data)
+    for step in steps:
+        getattr(way, step)()
+        assert not any(isinstance(found, CopyStopped) for found in way.findings)
+    source.append((0,), 0, producer_id=-1, keep=True, times=False)  # the loss is seen with the next record
+    way.drain()
     assert target.records() == source.committed
 
 
