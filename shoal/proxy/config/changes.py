@@ -169,6 +169,7 @@ HOW: Mapping[type, Mapping[str, Applied | Table | None]] = {
         "mirror_clients": NEW,
         "deep_topics": LIVE,
         "same_offsets": REOPENED,  # where a mirror is in such a topic is known from its first request on
+        "without_agent": REOPENED,
         "follow_log_start": LIVE,
         "partition_by_key": REOPENED,
         "run_limit": LIVE,

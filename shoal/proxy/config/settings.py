@@ -60,6 +60,7 @@ __all__ = [
     "Size",
     "Tags",
     "TopicName",
+    "WithoutAgent",
     "WorkerCount",
 ]
 
@@ -129,6 +130,13 @@ class OnGap(StrEnum):
     STOP = "stop"  # and gets nothing more of the partition until an operator acknowledges it
 
 
+class WithoutAgent(StrEnum):
+    """A topic of `same_offsets` on whose target brokers none has the agent for it."""
+
+    WAIT = "wait"
+    ORDINARY = "ordinary"  # it is mirrored as other topics are
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortRange:
     """Broker ports come from `first`..`last` (inclusive), in the order in which brokers are discovered.
@@ -162,6 +170,7 @@ class ShallowSettings:
     mirror_clients: Regex = DEFAULT_MIRROR_CLIENTS  # searched in the client id
     deep_topics: tuple[Regex, ...] = ()  # these topics are never wrapped
     same_offsets: Regex | None = None  # copies of source topics with such names (whole) are mirror topics of the agent
+    without_agent: WithoutAgent = WithoutAgent.WAIT
     follow_log_start: bool = False  # records that the source of a mirror topic has deleted are deleted in the copy
     partition_by_key: bool = (
         False  # for mirrors that choose partitions by key hash (MirrorMaker 1, Brooklin); MirrorMaker 2 does not

@@ -106,6 +106,7 @@ FIELDS: dict[str, Field] = {
     "bytes": Field(Kind.BYTES, "size"),
     # why
     "cause": Field(Kind.CODE, "why a connection has ended", CloseCause),
+    "copy": Field(Kind.TEXT, "name of the copy of `topic` in the target"),
     "detail": Field(Kind.TEXT, "more about it, for people"),
     "error": Field(Kind.TEXT, "the error, for people"),
     "mismatch": Field(Kind.CODE, "what does not reconcile", Mismatch),

@@ -526,6 +526,28 @@ _SHALLOW_EVENTS = (
         meaning="A partition of a mirror topic that waited is mirrored again.",
     ),
     _row(
+        "same-offsets-ordinary",
+        _WARNING,
+        has="listener topic copy",
+        meaning="A topic of `same-offsets` is mirrored as an ordinary one, with other offsets: no broker of its copy "
+        "has the agent for it (`without-agent`).",
+        do="Nothing, if it is meant. Else see [same offsets](same-offsets.md).",
+    ),
+    _row(
+        "same-offsets-undecided",
+        _WARNING,
+        has="listener topic detail",
+        meaning="A topic waits, because it is not known whether its copy is a mirror topic (`without-agent`).",
+        do="Mend what `detail` says.",
+    ),
+    _row(
+        "same-offsets-not-kept",
+        _WARNING,
+        has="listener file error",
+        meaning="It could not be written down that a topic keeps its offsets. With `without-agent` it waits.",
+        do=_STATE,
+    ),
+    _row(
         "same-offsets-expired",
         _WARNING,
         has="listener topic partition from_offset to_offset",

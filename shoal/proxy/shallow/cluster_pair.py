@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from shoal.proxy.config.problems import OperatorError
 
 if TYPE_CHECKING:
+    from shoal.proxy.cluster.cluster import Cluster
     from shoal.proxy.config.settings import ListenerSettings
     from shoal.proxy.listener.listener import Listener
 
@@ -37,6 +38,12 @@ class ClusterPair:
             listener.cluster.when_identified.append(self._identified)
             if listener.cluster.cluster_id is not None:
                 self._identified(listener.cluster.cluster_id)
+
+    @property
+    def target(self) -> Cluster | None:
+        """The cluster of the unwrapping listener."""
+        clusters = [listener.cluster for listener in self._listeners if listener.name != self._wrap]
+        return clusters[0] if clusters else None
 
     def end(self) -> None:
         """The wrapping listener has ended."""

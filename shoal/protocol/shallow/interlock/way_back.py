@@ -23,7 +23,7 @@ from typing import NamedTuple
 from shoal.protocol.shallow.interlock.flow import Flow
 from shoal.protocol.shallow.interlock.limits import MAX_FLOWS
 
-__all__ = ["WayBack", "detour", "mirror_of"]
+__all__ = ["WayBack", "copy_names", "detour", "mirror_of"]
 
 _MAPPED = "::ffff:"  # RFC 4291, 2.5.5.2: an IPv4 client on a socket for IPv6
 _NAMES = {"::1": "127.0.0.1"}
@@ -64,6 +64,12 @@ def mirror_of(client_id: str) -> str:
         return client_id
     connector, _, _ = names.task.rpartition("-")
     return f"{names.source}->{names.target}|{connector}"
+
+
+def copy_names(topic: str, client_id: str) -> tuple[str, ...]:
+    """What a mirror with such a consumer may call its copy (DefaultReplicationPolicy, IdentityReplicationPolicy)."""
+    names = _mirror_names(client_id)
+    return (topic,) if names is None else (f"{names.source}.{topic}", topic)
 
 
 class _MirrorNames(NamedTuple):

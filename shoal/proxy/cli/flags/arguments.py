@@ -68,6 +68,12 @@ _FLAGS: Mapping[str, SettingFlag] = {
         "keep the offsets of source topics with such names (the whole name matches), in target brokers with the Java "
         "agent and -Dshoal.mirror.topics (default: none)",
     ),
+    "--without-agent": SettingFlag(
+        "shallow.without-agent",
+        None,
+        "with --same-offsets: topics of whose target brokers none has the agent for them wait, or are mirrored as "
+        "ordinary ones, with other offsets (default: wait)",
+    ),
     "--follow-log-start": SettingFlag(
         "shallow.follow-log-start",
         None,
@@ -174,7 +180,13 @@ def _add_mirror(commands: argparse._SubParsersAction[Parser]) -> None:
     _add_settings(group, "--same-cluster", "--any-producer")
     group = _add_shallow(parser)
     _add_settings(
-        group, "--min-batch-bytes", "--plain-compression", "--producer-slots", "--on-gap", "--follow-log-start"
+        group,
+        "--min-batch-bytes",
+        "--plain-compression",
+        "--producer-slots",
+        "--on-gap",
+        "--without-agent",
+        "--follow-log-start",
     )
     what = "add the header shoal.tag.NAME to every envelope and capture file (repeatable)"
     group.add_argument("--tag", action="append", type=typed(_tag), metavar="NAME=VALUE", default=[], help=what)

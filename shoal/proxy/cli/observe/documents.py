@@ -82,6 +82,8 @@ class StoppedCopy(Struct, kw_only=True):
 class SameOffsets(Struct, kw_only=True):
     number_of_partitions: int = 0
     stopped: list[StoppedCopy] = field(default_factory=list)
+    ordinary: list[str] = field(default_factory=list)
+    undecided: dict[str, str] = field(default_factory=dict)
 
 
 class Listener(Struct, kw_only=True):

@@ -89,5 +89,7 @@ def _of_listeners(listeners: list[Listener]) -> Iterator[str]:
             yield f"{where}: {listener.stopped_partitions} partitions are refused to the mirror at a gap"
         for copy in listener.same_offsets.stopped if listener.same_offsets is not None else ():
             yield f"{where}: {copy.topic}-{copy.partition} is not mirrored with its offsets: {copy.why}"
+        for topic, why in listener.same_offsets.undecided.items() if listener.same_offsets is not None else ():
+            yield f"{where}: {topic} waits, because it is not known whether it keeps its offsets: {why}"
         if listener.state_errors:
             yield f"{where}: {listener.state_errors} state files could not be written: see the log"

@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Final
 
-from shoal.command_line import say
+from shoal.command_line import listed, say
 from shoal.proxy.cli.exit_codes import MUST_CHANGE, OK
 from shoal.proxy.cli.observe.documents import Cluster, Listener, Ready, Status, Worker
 from shoal.proxy.cli.observe.problems import problems, unwrapped
@@ -111,6 +111,8 @@ def _show_mirrors(listener: Listener) -> None:
         say("")
         what = f"{counted(copies.number_of_partitions, 'partition')} with the offsets of the source"
         say(f"listener {listener.name}: {what}, {len(copies.stopped)} of them stopped")
+        if copies.ordinary:
+            say(printable(f"without the agent, with other offsets: {listed(copies.ordinary[:_MOST_TOPICS])}"))
     if listener.flows:
         say("")
     for flow in listener.flows:

@@ -20,7 +20,8 @@ from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.cluster.cluster import Cluster, NotLearned
-from shoal.proxy.shallow.monitor.source_ends import NoAnswer, SourceEnds
+from shoal.proxy.shallow.leaders import NoAnswer
+from shoal.proxy.shallow.monitor.source_ends import SourceEnds
 
 if TYPE_CHECKING:
     from shoal.proxy.config.settings import ClusterSettings, Limits

@@ -25,6 +25,7 @@ from shoal.proxy.config.settings import (
     OnGap,
     PortMap,
     PortRange,
+    WithoutAgent,
 )
 from shoal.proxy.config.shares import MOST_WORKERS, share_of, undivided
 
@@ -346,6 +347,9 @@ def _same_offsets(settings: Settings, where: Where) -> Iterator[Problem]:
                 what = "needs same-offsets: other copies have other offsets than their source"
                 yield Problem(where(index, "shallow.follow-log-start"), what)
             continue
+        if listener.shallow.without_agent is WithoutAgent.ORDINARY and listener.mirrored_file is None:
+            what = 'is "ordinary": set state-dir, where it is kept which topics must not become ordinary'
+            yield Problem(where(index, "shallow.without-agent"), what)
         if listener.shallow.partition_by_key:
             what = "needs a mirror that keeps partitions: not with partition-by-key"
             yield Problem(where(index, "shallow.same-offsets"), what)

@@ -4,6 +4,7 @@
     deliveries      appended parts of requests that got no answer; from an orderly stop to the next start
     doubt           requests in flight that the broker did not answer; likewise
     offsets         which target offsets source records have; always up to date, for `shoal translate`
+    kept_topics     topics that keep their offsets, and never become ordinary ones; always up to date
     kept_lines      the format of deliveries and doubt
 
 A damaged file, or one of another cluster, is set aside; traffic continues without it.

@@ -15,8 +15,9 @@ from shoal.protocol.shallow.monitor.mirrors import MAX_PARTITIONS, Copied, Mirro
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.events.logs import LogThrottle, event
 from shoal.proxy.shallow.files.mirrored import MirroredFile, MirroredState
+from shoal.proxy.shallow.leaders import NoAnswer
 from shoal.proxy.shallow.monitor.gaps import Gaps
-from shoal.proxy.shallow.monitor.source_ends import NoAnswer, SourceEnds
+from shoal.proxy.shallow.monitor.source_ends import SourceEnds
 from shoal.proxy.shallow.monitor.statistics import MirrorStatistics
 
 if TYPE_CHECKING:

@@ -1,43 +1,21 @@
-"""Shoal's own questions to the source: where its partitions begin and end.
-
-    Metadata (leaders, topic ids)  ──>  ListOffsets (latest, earliest) to each leader
-
-One connection to each broker, kept between rounds; with Shoal's credentials, or those that Shoal uses for the mirror.
-A cluster to which clients log in by themselves answers no questions of Shoal's.
-"""
+"""Where the partitions of the source begin and end: ListOffsets (latest, earliest) to each leader."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-import trio
-
-from shoal.protocol.messages.list_offsets import EARLIEST, LATEST, encode_list_offsets, read_leaders, read_list_offsets
-from shoal.protocol.messages.metadata import encode_metadata_request, read_metadata_response
+from shoal.protocol.messages.list_offsets import EARLIEST, LATEST, encode_list_offsets, read_list_offsets
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import TopicPartition
-from shoal.proxy.config.settings import Address
-from shoal.proxy.net.broker_client import BrokerClient
-from shoal.proxy.net.transport import PeerLost
-from shoal.proxy.net.upstream import UpstreamUnreachable
+from shoal.proxy.shallow.leaders import CLIENT_ID, Leaders, NoAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from shoal.proxy.cluster.cluster import Cluster
+__all__ = ["Ends", "SourceEnds"]
 
-__all__ = ["Ends", "NoAnswer", "SourceEnds"]
-
-_CLIENT_ID = "shoal"
-_METADATA_VERSION = 10  # with topic ids
-_METADATA_SECONDS = 5.0
 _AT_ONCE = 5000  # partitions of one request
-_READ_COMMITTED = 1
-
-
-class NoAnswer(Exception):
-    """The source, or one of its brokers, did not answer; the message says why."""
 
 
 class Ends(NamedTuple):
@@ -47,55 +25,7 @@ class Ends(NamedTuple):
     end: int
 
 
-class SourceEnds:
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._credentials: str | None = None
-        self._clients: dict[int | None, BrokerClient] = {}  # None: a bootstrap broker
-        self._addresses: dict[int, Address] = {}
-        self._leaders: dict[TopicPartition, int] = {}
-        self._asked_at = float("-inf")
-
-    @property
-    def has_credentials(self) -> bool:
-        return self._credentials is not None
-
-    def use(self, credentials: str | None) -> None:
-        """Those of the mirror's latest connection, by name."""
-        if credentials != self._credentials:
-            self._credentials = credentials
-            self.close()
-
-    def ask_again(self) -> None:
-        """What was learnt may be old."""
-        self._asked_at = float("-inf")
-
-    def close(self) -> None:
-        for client in self._clients.values():
-            client.close()
-        self._clients.clear()
-
-    async def learn(self, topics: Iterable[str]) -> frozenset[str] | None:
-        """Topic ids and leaders, at most every 5 s -> the topics that do not exist; None: not asked.
-
-        Raises NoAnswer.
-        """
-        wanted = sorted(set(topics))
-        if trio.current_time() - self._asked_at < _METADATA_SECONDS:
-            return None
-        frame = await self.exchange(None, encode_metadata_request(_METADATA_VERSION, 0, _CLIENT_ID, wanted))
-        try:
-            metadata, leaders = read_metadata_response(frame, _METADATA_VERSION), read_leaders(frame, _METADATA_VERSION)
-        except RemoteProtocolError as error:
-            raise NoAnswer(str(error)) from error
-        self._asked_at = trio.current_time()
-        self._cluster.learn(metadata)
-        self._addresses = {node_id: Address(host, port) for node_id, host, port in metadata.brokers}
-        self._leaders = {TopicPartition(topic, partition): node_id for topic, partition, node_id in leaders}
-        for node_id in [node_id for node_id in self._clients if node_id not in (None, *self._addresses)]:
-            self._clients.pop(node_id).close()
-        return frozenset(wanted) - {topic for topic, _ in self._leaders}
-
+class SourceEnds(Leaders):
     async def ask(self, partitions: Iterable[TopicPartition], *, read_committed: bool) -> Mapping[TopicPartition, Ends]:
         """The ends of those that have a leader and could be asked. Raises NoAnswer if none could."""
         by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
@@ -104,7 +34,7 @@ class SourceEnds:
             if node_id is not None:
                 by_leader[node_id].append(partition)
             else:
-                self._asked_at = float("-inf")
+                self.ask_again()
         found: dict[TopicPartition, Ends] = {}
         failures = []
         for node_id, led in by_leader.items():
@@ -123,44 +53,13 @@ class SourceEnds:
     ) -> dict[TopicPartition, Ends]:
         ends: list[dict[TopicPartition, int]] = []
         for timestamp in (LATEST, EARLIEST):
-            request = encode_list_offsets(_CLIENT_ID, partitions, timestamp=timestamp, isolation_level=isolation_level)
+            request = encode_list_offsets(CLIENT_ID, partitions, timestamp=timestamp, isolation_level=isolation_level)
             try:
                 listed = read_list_offsets(await self.exchange(node_id, request))
             except RemoteProtocolError as error:
                 raise NoAnswer(str(error)) from error
             if any(one.error_code for one in listed):
-                self._asked_at = float("-inf")  # the leader has moved, most likely
+                self.ask_again()  # the leader has moved, most likely
             ends.append({TopicPartition(one.topic, one.partition): one.offset for one in listed if not one.error_code})
         latest, earliest = ends
         return {partition: Ends(earliest.get(partition, -1), end) for partition, end in latest.items() if end >= 0}
-
-    def leader(self, partition: TopicPartition) -> int | None:
-        """None: it is unknown, or there is none now."""
-        node_id = self._leaders.get(partition, -1)
-        return node_id if node_id in self._addresses else None
-
-    async def exchange(self, node_id: int | None, request: bytes) -> bytes:
-        """With this broker; None: a bootstrap broker. Raises NoAnswer."""
-        client = self._clients.get(node_id)
-        if client is not None and client.is_lost:
-            client.close()
-        if client is None:
-            if node_id is not None and node_id not in self._addresses:
-                raise NoAnswer(f"the address of broker {node_id} is not known")
-            addresses = self._cluster.bootstrap if node_id is None else (self._addresses[node_id],)
-            upstream = self._cluster.upstream_with(self._credentials)
-            client = self._clients[node_id] = BrokerClient(lambda: upstream.connect(addresses), self._cluster.limits)
-        try:
-            return await client.exchange(request)
-        except (UpstreamUnreachable, PeerLost, RemoteProtocolError) as error:
-            self._drop(node_id)
-            self._asked_at = float("-inf")
-            raise NoAnswer(str(error)) from error
-        except trio.Cancelled:
-            self._drop(node_id)
-            raise
-
-    def _drop(self, node_id: int | None) -> None:
-        client = self._clients.pop(node_id, None)
-        if client is not None:
-            client.close()

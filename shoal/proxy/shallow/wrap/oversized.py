@@ -60,7 +60,7 @@ class OversizedAnswers:
                 raise RemoteProtocolError(
                     f"{too_large}, and {names} must be taken out of it until its gap is acknowledged"
                 )
-            if ours := self._same_offsets.of(connection, iter(fetch.asked)):
+            if ours := self._same_offsets.of(connection, fetch.consumer, iter(fetch.asked)):
                 names = _names(connection, ours)
                 raise RemoteProtocolError(f"{too_large}, and {names} must not be raw (same-offsets): raise that limit")
             connection.listener.complain(

@@ -112,7 +112,7 @@ class WrapPath:
         self._ended = ended
         self.interlock = interlock
         self._unseen = Unseen(self.interlock)
-        self._same_offsets = SameOffsets(listener.settings.name, interlock, self.tally, clusters)
+        self._same_offsets = SameOffsets(listener, interlock, self.tally, clusters)
         self._followed.leaves_out = self._same_offsets.has
         self._oversized = OversizedAnswers(self.interlock, self.tally, self._unseen, self._followed, self._same_offsets)
         self._clusters = clusters
@@ -137,6 +137,7 @@ class WrapPath:
     def tick(self, now: float) -> None:
         self.interlock.tick()  # a mirror that cannot produce does not fetch either
         self.monitor.tick(now)
+        self._same_offsets.tick(now)
 
     def use(self, settings: ListenerSettings) -> None:
         """From the next answer on. A mirror stays a mirror as long as it is connected."""
@@ -290,7 +291,7 @@ class WrapPath:
         refs = [PartitionRef(one.topic, one.partition) for one in with_records]
         stopped = self._followed.stopped(connection, fetch, refs)
         answered = (PartitionRef(one.topic, one.partition) for one in response.partitions)
-        ours = self._same_offsets.of(connection, answered)
+        ours = self._same_offsets.of(connection, fetch.consumer, answered)
         partitions = self._read(connection, fetch, frame, response, judgement, stopped, ours)
         if stopped and not partitions:
             await trio.sleep(EMPTY_HOLD)

@@ -24,6 +24,7 @@ from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.types import PartitionRef, TopicPartition
 from shoal.proxy.connection.topic_names import topic_name
 from shoal.proxy.shallow.copy_events import stop_copy
+from shoal.proxy.shallow.wrap.copy_kinds import CopyKinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from shoal.protocol.shallow.wrap.runs import WrapContext
     from shoal.proxy.config.settings import ShallowSettings
     from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.listener.listener import Listener
     from shoal.proxy.net.transport import Buffer
     from shoal.proxy.shallow.annotations import Judgement
     from shoal.proxy.shallow.cluster_pair import ClusterPair
@@ -50,9 +52,12 @@ _NEVER = re.compile(r"^__")
 class SameOffsets:
     """The partitions of mirror topics of one wrapping listener."""
 
-    def __init__(self, listener: str, interlock: Interlock, tally: ShallowTally, clusters: ClusterPair | None) -> None:
-        self._listener = listener
+    def __init__(
+        self, listener: Listener, interlock: Interlock, tally: ShallowTally, clusters: ClusterPair | None
+    ) -> None:
+        self._listener = listener.name
         self._clusters = clusters
+        self._kinds = CopyKinds(listener, clusters, interlock.changed)
         self._interlock = interlock
         self._places = interlock.places
         self._tally = tally
@@ -64,6 +69,10 @@ class SameOffsets:
         self._pattern = re.compile(settings.same_offsets) if settings.same_offsets else None
         self._verdicts.clear()
         self._places.follow_source_starts(follow=settings.follow_log_start)
+        self._kinds.use(settings)
+
+    def tick(self, now: float) -> None:
+        self._kinds.tick(now)
 
     @property
     def is_on(self) -> bool:
@@ -77,7 +86,7 @@ class SameOffsets:
             if len(self._verdicts) >= _MOST_REMEMBERED:
                 self._verdicts.clear()
             self._verdicts[topic] = self._pattern.fullmatch(topic) is not None and _NEVER.search(topic) is None
-        return self._verdicts[topic]
+        return self._verdicts[topic] and not self._kinds.is_ordinary(topic)
 
     @property
     def _are_two_clusters(self) -> bool:
@@ -87,8 +96,12 @@ class SameOffsets:
     def closed(self, consumer: Consumer) -> None:
         self._consumers.discard(consumer)
 
-    def of(self, connection: Connection, refs: Iterator[PartitionRef]) -> dict[PartitionRef, TopicPartition | None]:
-        """Those of mirror topics, and those of which it is unknown (None): they must not be raw."""
+    def of(
+        self, connection: Connection, consumer: Consumer, refs: Iterator[PartitionRef]
+    ) -> dict[PartitionRef, TopicPartition | None]:
+        """Those of mirror topics, and those of which it is unknown (None): they must not be raw. Nor must those that
+        were asked for as such.
+        """
         if self._pattern is None:
             return {}
         found = dict[PartitionRef, TopicPartition | None]()
@@ -96,7 +109,7 @@ class SameOffsets:
             name = topic_name(connection, ref.topic)
             if name is None:
                 found[ref] = None
-            elif self.has(name):
+            elif self.has(name) or TopicPartition(name, ref.partition) in consumer.places:
                 found[ref] = TopicPartition(name, ref.partition)
         return found
 
@@ -117,13 +130,17 @@ class SameOffsets:
             self._places.renew(partition, place, now)
             if partition in listed or not place.in_session:
                 continue
-            if place.must_ask_again:
+            if place.must_ask_again or not self.has(partition.topic):
                 return True
             is_due = now - consumer.located_at >= _LOCATE_SECONDS
-            if is_due and self._places.may_locate(consumer.flow, partition, place, now):
+            if is_due and self._may_locate(consumer, partition, place, now):
                 consumer.located_at = now  # an answer has all partitions only if the session is new
                 return True
         return False
+
+    def _may_locate(self, consumer: Consumer, partition: TopicPartition, place: Place, now: float) -> bool:
+        is_free = self._places.may_locate(consumer.flow, partition, place, now)
+        return is_free and self._kinds.may_locate(partition.topic, consumer.flow.client_id)
 
     def ask(self, connection: Connection, fetch: MirrorFetch, frame: bytearray) -> None:
         """Change the request in place. After it was limited like others."""
@@ -134,10 +151,13 @@ class SameOffsets:
         unplaced, listed = [], set[TopicPartition]()
         for asked in request.partitions:
             name = topic_name(connection, asked.topic)
-            if name is None or not self.has(name):
+            if name is None:
+                continue
+            partition = TopicPartition(name, asked.partition)
+            if not self.has(name):
+                consumer.places.pop(partition, None)  # it has become an ordinary one
                 continue
             self._consumers.add(consumer)
-            partition = TopicPartition(name, asked.partition)
             listed.add(partition)
             place = consumer.places.get(partition)
             if place is None:
@@ -182,7 +202,7 @@ class SameOffsets:
             if not self._are_two_clusters:
                 has_records |= fetched.start != fetched.end
                 continue
-            if self._places.may_locate(fetch.consumer.flow, partition, place, now):
+            if self._may_locate(fetch.consumer, partition, place, now):
                 return False
             if place.must_ask_again:
                 return False
@@ -235,7 +255,7 @@ class SameOffsets:
     ) -> Sequence[Buffer] | None:
         now = trio.current_time()
         self._places.renew(partition, place, now)
-        if not self._are_two_clusters:
+        if not self._are_two_clusters or not self.has(partition.topic):
             return None
         if fetched.error_code:
             self._failed(partition, place, fetched.error_code)
@@ -243,7 +263,7 @@ class SameOffsets:
         place.source_start = fetched.log_start
         self._places.note_source_start(partition, fetched.log_start)
         place.source_end = min(fetched.high_watermark, fetched.last_stable)
-        if self._places.may_locate(fetch.consumer.flow, partition, place, now):
+        if self._may_locate(fetch.consumer, partition, place, now) and self._kinds.locates(partition.topic):
             position = place.position
             return [locator_batch(self._places.give(fetch.consumer.flow, partition, place, now), position)]
         if place.standing is not Standing.KNOWN or place.must_ask_again:
@@ -320,4 +340,6 @@ class SameOffsets:
             "number_of_partitions": len(rows),
             "locators": self._places.locators,
             "stopped": stops[:_MOST_SHOWN],
+            "ordinary": sorted(self._kinds.ordinary)[:_MOST_SHOWN],
+            "undecided": dict(sorted(self._kinds.undecided.items())[:_MOST_SHOWN]),
         }

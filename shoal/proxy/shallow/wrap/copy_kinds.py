@@ -1,0 +1,192 @@
+"""Which topics of `same-offsets` are ordinary ones after all: no broker of the target has the agent for them.
+
+Only with `without-agent = "ordinary"`. Then Shoal itself asks the leaders of a copy, before a mirror gets anything:
+
+    all say that it is no mirror topic      it is mirrored as an ordinary topic, until Shoal ends
+    one says that it is                     it keeps its offsets; partitions of brokers without the agent wait
+    else                                    nothing is given, and they are asked again
+
+A topic of which a mirror has got a locator, in whichever process, never becomes ordinary (`KeptTopics`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from shoal.protocol.mirror_topics.probe import State, encode_probe, read_probe_answers
+from shoal.protocol.shallow.interlock.way_back import copy_names
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.config.settings import WithoutAgent
+from shoal.proxy.events.logs import event
+from shoal.proxy.shallow.files.kept_topics import MOST_TOPICS, KeptTopics
+from shoal.proxy.shallow.leaders import CLIENT_ID, Leaders, NoAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from shoal.protocol.mirror_topics.probe import ProbeAnswer
+    from shoal.protocol.wire.types import TopicPartition
+    from shoal.proxy.config.settings import ShallowSettings
+    from shoal.proxy.listener.listener import Listener
+    from shoal.proxy.shallow.cluster_pair import ClusterPair
+
+__all__ = ["CopyKinds"]
+
+log = logging.getLogger("shoal.fetch")
+
+_PAUSE = 2.0  # seconds between two rounds of questions
+_PATIENCE = 4.0  # for all answers of a round
+_PARTITIONS = 1000  # of one request
+_SAID_AFTER = 15.0  # seconds in which a copy may be created
+_MIRROR = frozenset({State.MIRROR, State.PROMOTED})
+
+
+class _Asked(NamedTuple):
+    """A topic whose kind is not known yet. `names`: of its copy, the first that exists counts."""
+
+    names: tuple[str, ...]
+    since: float
+
+
+class CopyKinds:
+    """One per wrapping listener. `changed`: a topic's kind is known. Raises OperatorError."""
+
+    def __init__(self, listener: Listener, clusters: ClusterPair | None, changed: Callable[[], None]) -> None:
+        self._listener = listener
+        self._clusters = clusters
+        self._changed = changed
+        file = listener.settings.mirrored_file
+        path = None if file is None else file.with_suffix(".same-offsets")
+        self._kept = KeptTopics(listener.name, path, listener.state_failed)
+        self._asks = False
+        self._mirrored = set[str]()
+        self.ordinary = set[str]()
+        self._asked: dict[str, _Asked] = {}
+        self.undecided: dict[str, str] = {}  # and why
+        self._leaders: Leaders | None = None
+        self._is_asking = False
+        self._asked_at = float("-inf")
+
+    def use(self, settings: ShallowSettings) -> None:
+        self._asks = settings.without_agent is WithoutAgent.ORDINARY
+        if not self._asks:
+            self.ordinary.clear()
+            self._asked.clear()
+            self.undecided.clear()
+
+    def is_ordinary(self, topic: str) -> bool:
+        return topic in self.ordinary
+
+    def may_locate(self, topic: str, client_id: str) -> bool:
+        """Whether a mirror may get locators of this topic. Else it is asked what its copy is."""
+        if not self._asks or topic in self._kept or topic in self._mirrored:
+            return True
+        if topic not in self._asked and len(self._asked) < MOST_TOPICS:
+            self._asked[topic] = _Asked(copy_names(topic, client_id), trio.current_time())
+        return False
+
+    def locates(self, topic: str) -> bool:
+        """A mirror is about to get a locator. False: not now."""
+        return self._kept.add(topic) or not self._asks
+
+    # -- the questions -----------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        clusters = self._clusters
+        if not self._asked or self._is_asking or now - self._asked_at < _PAUSE or not self._listener.may_spawn:
+            return
+        if clusters is not None and clusters.differ and clusters.target is not None:
+            self._is_asking, self._asked_at = True, now
+            self._listener.spawn(self._ask)
+
+    async def _ask(self) -> None:
+        """Never raises."""
+        asked = dict(self._asked)
+        try:
+            with trio.move_on_after(_PATIENCE) as scope:
+                await self._decide(asked)
+            if scope.cancelled_caught:
+                raise NoAnswer(f"no answer within {_PATIENCE:g} s")
+        except NoAnswer as error:
+            for topic in asked.keys() & self._asked.keys():
+                self._say_undecided(topic, f"the target does not say what its copy is: {error}")
+        finally:
+            self._is_asking = False
+
+    async def _decide(self, asked: Mapping[str, _Asked]) -> None:
+        """Raises NoAnswer."""
+        assert self._clusters is not None
+        cluster = self._clusters.target
+        assert cluster is not None
+        if cluster.demands_login and not cluster.has_principal:
+            raise NoAnswer("it demands a login, and Shoal has none")
+        leaders = self._leaders = self._leaders or Leaders(cluster)
+        leaders.ask_again()
+        missing = await leaders.learn({name for one in asked.values() for name in one.names}) or frozenset()
+        copies = {
+            topic: next((name for name in one.names if name not in missing), None) for topic, one in asked.items()
+        }
+        wanted = [partition for copy in copies.values() if copy is not None for partition in leaders.partitions(copy)]
+        answers = await self._probe(leaders, wanted)
+        for topic, copy in copies.items():
+            if copy is None:
+                names = " or ".join(map(repr, asked[topic].names))
+                self._say_undecided(topic, f"the target has no topic {names} yet")
+            else:
+                partitions = leaders.partitions(copy)
+                found = {partition: answers[partition] for partition in partitions if partition in answers}
+                self._judge(topic, copy, found, is_whole=len(found) == len(partitions))
+
+    async def _probe(
+        self, leaders: Leaders, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ProbeAnswer | str]:
+        """Those that have a leader -> its answer, or why there is none."""
+        by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+        for partition in partitions:
+            if (node_id := leaders.leader(partition)) is not None:
+                by_leader[node_id].append(partition)
+        answers: dict[TopicPartition, ProbeAnswer | str] = {}
+        for node_id, led in by_leader.items():
+            for at in range(0, len(led), _PARTITIONS):
+                part = led[at : at + _PARTITIONS]
+                try:
+                    frame = await leaders.exchange(node_id, encode_probe(CLIENT_ID, part))
+                    answers |= read_probe_answers(frame, part)
+                except (NoAnswer, RemoteProtocolError) as error:
+                    answers |= dict.fromkeys(part, str(error))
+        return answers
+
+    def _judge(
+        self, topic: str, copy: str, answers: Mapping[TopicPartition, ProbeAnswer | str], *, is_whole: bool
+    ) -> None:
+        states = {answer if isinstance(answer, str) else answer.state for answer in answers.values()}
+        if states & _MIRROR:
+            self._mirrored.add(topic)
+        elif is_whole and states == {State.ORDINARY}:
+            self.ordinary.add(topic)
+            name = self._listener.name
+            text = (
+                f"listener {name!r}: {topic} is mirrored as an ordinary topic, with other offsets: {copy} is no mirror "
+                'topic on any of its brokers (without-agent = "ordinary")'
+            )
+            log.warning("same-offsets-ordinary", extra=event(text, listener=name, topic=topic, copy=copy))
+        else:
+            odd = [str(answer) for answer in answers.values() if isinstance(answer, str) or answer.error_code]
+            self._say_undecided(topic, f"{copy} of the target: {odd[0] if odd else 'a partition has no leader'}")
+            return
+        del self._asked[topic]
+        self.undecided.pop(topic, None)
+        self._changed()
+
+    def _say_undecided(self, topic: str, why: str) -> None:
+        is_news = self.undecided.get(topic) != why
+        if not is_news or trio.current_time() - self._asked[topic].since < _SAID_AFTER:
+            return
+        self.undecided[topic] = why
+        name = self._listener.name
+        text = f"listener {name!r}: {topic} waits, because it is not known whether it keeps its offsets: {why}"
+        log.warning("same-offsets-undecided", extra=event(text, listener=name, topic=topic, detail=why))
