@@ -1,4 +1,4 @@
-"""Which topics of `same-offsets` are ordinary ones after all: no broker of the target has the agent for them.
+"""Which topics of `same-offsets` are mirrored as ordinary ones: no broker of the target has the agent for them.
 
 Only with `without-agent = "ordinary"`. Then Shoal itself asks the leaders of a copy, before a mirror gets anything:
 
