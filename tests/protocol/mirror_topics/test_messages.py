@@ -13,7 +13,6 @@ from kio.schema.incremental_alter_configs.v1 import response as alter_response
 from kio.schema.metadata.v10 import request as metadata_request
 from kio.schema.metadata.v10 import response as metadata_response
 from kio.schema.produce.v9 import request as produce_request
-from kio.schema.produce.v9 import response as produce_response
 
 from shoal.protocol.mirror_topics.probe import PROBE_BATCH, ProbeAnswer, State, encode_probe, read_probe_answers
 from shoal.protocol.mirror_topics.promotion import encode_promotion, promotion_key, read_promotion, uuid_text
@@ -23,6 +22,7 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import TopicPartition
 from tests.support.kafka_python import memory_records
 from tests.support.kio_messages import decode_request, response_frame
+from tests.support.probe_answers import probe_answers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,27 +82,6 @@ def test_a_probe_asks_each_partition_of_a_leader_once() -> None:
     assert {bytes(row.records) for topic in request.topic_data for row in topic.partition_data} == {PROBE_BATCH}
 
 
-def answered(*rows: tuple[TopicPartition, ErrorCode, int, int, str | None]) -> bytes:
-    topics = [
-        produce_response.TopicProduceResponse(
-            name=partition.topic,  # type: ignore[arg-type]
-            partition_responses=(
-                produce_response.PartitionProduceResponse(
-                    index=partition.partition,  # type: ignore[arg-type]
-                    error_code=error,
-                    base_offset=end,  # type: ignore[arg-type]
-                    log_append_time=None,
-                    log_start_offset=start,  # type: ignore[arg-type]
-                    record_errors=(),
-                    error_message=message,
-                ),
-            ),
-        )
-        for partition, error, end, start, message in rows
-    ]
-    return response_frame(produce_response.ProduceResponse(responses=tuple(topics), throttle_time=NO_TIME))
-
-
 @pytest.mark.parametrize(
     ("error", "message", "state", "text"),
     [
@@ -124,7 +103,7 @@ def answered(*rows: tuple[TopicPartition, ErrorCode, int, int, str | None]) -> b
 def test_an_answer_gives_the_state_of_a_partition(
     error: ErrorCode, message: str | None, state: State, text: str
 ) -> None:
-    (answer,) = read_probe_answers(answered((ORDERS, error, 7, 2, message)), [ORDERS]).values()
+    (answer,) = read_probe_answers(probe_answers((ORDERS, error, 7, 2, message)), [ORDERS]).values()
     assert answer == ProbeAnswer(error.value, 7, 2, message)
     assert answer.state is state
     assert str(answer) == text
@@ -136,14 +115,14 @@ MIRROR = (ErrorCode.none, 7, 2, None)
 @pytest.mark.parametrize(
     "frame",
     [
-        answered(),
-        answered((OTHERS, *MIRROR)),
-        answered((ORDERS, *MIRROR), (OTHERS, *MIRROR)),
-        answered((ORDERS, *MIRROR), (ORDERS, *MIRROR)),
-        answered((ORDERS, ErrorCode.none, -1, -1, None)),
-        answered((ORDERS, ErrorCode.none, 1, 2, None)),
-        answered((ORDERS, *MIRROR))[:-1],
-        answered((ORDERS, *MIRROR)) + b"\0",
+        probe_answers(),
+        probe_answers((OTHERS, *MIRROR)),
+        probe_answers((ORDERS, *MIRROR), (OTHERS, *MIRROR)),
+        probe_answers((ORDERS, *MIRROR), (ORDERS, *MIRROR)),
+        probe_answers((ORDERS, ErrorCode.none, -1, -1, None)),
+        probe_answers((ORDERS, ErrorCode.none, 1, 2, None)),
+        probe_answers((ORDERS, *MIRROR))[:-1],
+        probe_answers((ORDERS, *MIRROR)) + b"\0",
         b"",
     ],
 )

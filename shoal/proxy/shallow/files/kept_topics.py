@@ -58,14 +58,14 @@ class KeptTopics:
     def __contains__(self, topic: str) -> bool:
         return topic in self._topics
 
-    def add(self, topic: str) -> bool:
-        """Before a mirror gets anything of it. False: it could not be kept."""
+    def add(self, topic: str, *, sync: bool = True) -> bool:
+        """Before a mirror gets anything of it. `sync`: on the disk when it returns. False: it could not be kept."""
         if topic in self._topics:
             return True
         if self._path is None or len(self._topics) >= MOST_TOPICS:
             return False
         try:
-            self._append(self._path, topic)
+            self._append(self._path, topic, sync=sync)
         except OSError as error:
             self._failed()
             if not self._has_failed:
@@ -80,9 +80,10 @@ class KeptTopics:
         return True
 
     @staticmethod
-    def _append(path: Path, topic: str) -> None:
+    def _append(path: Path, topic: str, *, sync: bool) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:
             file.write((f"{_FIRST}\n" if not file.tell() else "\n") + json.dumps(topic))
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from shoal.protocol.mirror_topics.probe import ProbeAnswer
     from shoal.protocol.wire.types import TopicPartition
+    from shoal.proxy.cluster.cluster import Cluster
     from shoal.proxy.config.settings import ShallowSettings
     from shoal.proxy.listener.listener import Listener
     from shoal.proxy.shallow.cluster_pair import ClusterPair
@@ -41,21 +43,33 @@ log = logging.getLogger("shoal.fetch")
 _PAUSE = 2.0  # seconds between two rounds of questions
 _PATIENCE = 4.0  # for all answers of a round
 _PARTITIONS = 1000  # of one request
-_SAID_AFTER = 15.0  # seconds in which a copy may be created
+_CREATED_WITHIN = 15.0  # seconds: then a copy is there, or has no prefix
+_FORGOTTEN_AFTER = 60.0  # seconds in which no mirror has asked for the topic
 _MIRROR = frozenset({State.MIRROR, State.PROMOTED})
 
 
-class _Asked(NamedTuple):
+@dataclass(slots=True)
+class _Asked:
     """A topic whose kind is not known yet. `names`: of its copy, the first that exists counts."""
 
     names: tuple[str, ...]
     since: float
+    wanted_at: float
+
+    def is_new(self, now: float) -> bool:
+        return now - self.since < _CREATED_WITHIN
 
 
 class CopyKinds:
-    """One per wrapping listener. `changed`: a topic's kind is known. Raises OperatorError."""
+    """One per wrapping listener. `changed`: a topic's kind is known. `leaders`: of a cluster. Raises OperatorError."""
 
-    def __init__(self, listener: Listener, clusters: ClusterPair | None, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        clusters: ClusterPair | None,
+        changed: Callable[[], None],
+        leaders: Callable[[Cluster], Leaders] = Leaders,
+    ) -> None:
         self._listener = listener
         self._clusters = clusters
         self._changed = changed
@@ -67,6 +81,7 @@ class CopyKinds:
         self.ordinary = set[str]()
         self._asked: dict[str, _Asked] = {}
         self.undecided: dict[str, str] = {}  # and why
+        self._leaders_of = leaders
         self._leaders: Leaders | None = None
         self._is_asking = False
         self._asked_at = float("-inf")
@@ -85,17 +100,23 @@ class CopyKinds:
         """Whether a mirror may get locators of this topic. Else it is asked what its copy is."""
         if not self._asks or topic in self._kept or topic in self._mirrored:
             return True
-        if topic not in self._asked and len(self._asked) < MOST_TOPICS:
-            self._asked[topic] = _Asked(copy_names(topic, client_id), trio.current_time())
+        now, asked = trio.current_time(), self._asked.get(topic)
+        if asked is not None:
+            asked.wanted_at = now
+        elif len(self._asked) < MOST_TOPICS:
+            self._asked[topic] = _Asked(copy_names(topic, client_id), now, now)
         return False
 
     def locates(self, topic: str) -> bool:
         """A mirror is about to get a locator. False: not now."""
-        return self._kept.add(topic) or not self._asks
+        return self._kept.add(topic, sync=self._asks) or not self._asks
 
     # -- the questions -----------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
+        for topic in [topic for topic, one in self._asked.items() if now - one.wanted_at >= _FORGOTTEN_AFTER]:
+            del self._asked[topic]
+            self.undecided.pop(topic, None)
         clusters = self._clusters
         if not self._asked or self._is_asking or now - self._asked_at < _PAUSE or not self._listener.may_spawn:
             return
@@ -112,10 +133,17 @@ class CopyKinds:
             if scope.cancelled_caught:
                 raise NoAnswer(f"no answer within {_PATIENCE:g} s")
         except NoAnswer as error:
-            for topic in asked.keys() & self._asked.keys():
-                self._say_undecided(topic, f"the target does not say what its copy is: {error}")
+            for topic, one in asked.items():
+                self._say_undecided(topic, one, f"the target does not say what its copy is: {error}")
         finally:
             self._is_asking = False
+            if not self._asked:
+                self.end()
+
+    def end(self) -> None:
+        """Close the connections to the target."""
+        if self._leaders is not None:
+            self._leaders.close()
 
     async def _decide(self, asked: Mapping[str, _Asked]) -> None:
         """Raises NoAnswer."""
@@ -124,22 +152,23 @@ class CopyKinds:
         assert cluster is not None
         if cluster.demands_login and not cluster.has_principal:
             raise NoAnswer("it demands a login, and Shoal has none")
-        leaders = self._leaders = self._leaders or Leaders(cluster)
+        leaders = self._leaders = self._leaders or self._leaders_of(cluster)
         leaders.ask_again()
         missing = await leaders.learn({name for one in asked.values() for name in one.names}) or frozenset()
-        copies = {
-            topic: next((name for name in one.names if name not in missing), None) for topic, one in asked.items()
-        }
+        now, copies = trio.current_time(), dict[str, str | None]()
+        for topic, one in asked.items():
+            names = one.names[:1] if one.is_new(now) else one.names
+            copies[topic] = next((name for name in names if name not in missing), None)
         wanted = [partition for copy in copies.values() if copy is not None for partition in leaders.partitions(copy)]
         answers = await self._probe(leaders, wanted)
         for topic, copy in copies.items():
             if copy is None:
-                names = " or ".join(map(repr, asked[topic].names))
-                self._say_undecided(topic, f"the target has no topic {names} yet")
+                missed = " or ".join(map(repr, asked[topic].names))
+                self._say_undecided(topic, asked[topic], f"the target has no topic {missed}")
             else:
                 partitions = leaders.partitions(copy)
                 found = {partition: answers[partition] for partition in partitions if partition in answers}
-                self._judge(topic, copy, found, is_whole=len(found) == len(partitions))
+                self._judge(topic, asked[topic], copy, found, is_whole=len(found) == len(partitions))
 
     async def _probe(
         self, leaders: Leaders, partitions: Iterable[TopicPartition]
@@ -161,8 +190,16 @@ class CopyKinds:
         return answers
 
     def _judge(
-        self, topic: str, copy: str, answers: Mapping[TopicPartition, ProbeAnswer | str], *, is_whole: bool
+        self,
+        topic: str,
+        asked: _Asked,
+        copy: str,
+        answers: Mapping[TopicPartition, ProbeAnswer | str],
+        *,
+        is_whole: bool,
     ) -> None:
+        if self._asked.get(topic) is not asked:
+            return
         states = {answer if isinstance(answer, str) else answer.state for answer in answers.values()}
         if states & _MIRROR:
             self._mirrored.add(topic)
@@ -176,15 +213,15 @@ class CopyKinds:
             log.warning("same-offsets-ordinary", extra=event(text, listener=name, topic=topic, copy=copy))
         else:
             odd = [str(answer) for answer in answers.values() if isinstance(answer, str) or answer.error_code]
-            self._say_undecided(topic, f"{copy} of the target: {odd[0] if odd else 'a partition has no leader'}")
+            self._say_undecided(topic, asked, f"{copy} of the target: {odd[0] if odd else 'a partition has no leader'}")
             return
         del self._asked[topic]
         self.undecided.pop(topic, None)
         self._changed()
 
-    def _say_undecided(self, topic: str, why: str) -> None:
-        is_news = self.undecided.get(topic) != why
-        if not is_news or trio.current_time() - self._asked[topic].since < _SAID_AFTER:
+    def _say_undecided(self, topic: str, asked: _Asked, why: str) -> None:
+        is_asked = self._asked.get(topic) is asked and not asked.is_new(trio.current_time())
+        if not is_asked or self.undecided.get(topic) == why:
             return
         self.undecided[topic] = why
         name = self._listener.name

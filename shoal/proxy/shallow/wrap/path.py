@@ -165,6 +165,7 @@ class WrapPath:
 
     def end(self) -> None:
         self.monitor.end()
+        self._same_offsets.end()
         self._ended()
 
     # -- request -----------------------------------------------------------------------------------------------------

@@ -74,6 +74,9 @@ class SameOffsets:
     def tick(self, now: float) -> None:
         self._kinds.tick(now)
 
+    def end(self) -> None:
+        self._kinds.end()
+
     @property
     def is_on(self) -> bool:
         return self._pattern is not None
