@@ -89,6 +89,53 @@ class Connection:
     those of an open connection.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_broker",
+        "_client",
+        "_first_routes",
+        "_request_scope",
+        "_tasks",
+        "_was_reset",
+        "asked",
+        "backlog",
+        "bound_port",
+        "cause",
+        "client",
+        "client_id",
+        "client_out",
+        "cluster",
+        "connected",
+        "context",
+        "detail",
+        "first_uses",
+        "guest",
+        "handling",
+        "identity",
+        "in_flight",
+        "limits",
+        "listener",
+        "login_at_broker",
+        "meter",
+        "node_id",
+        "number",
+        "pace",
+        "peer",
+        "provisional",
+        "renewal",
+        "requests",
+        "responses",
+        "routes",
+        "scope",
+        "session",
+        "state",
+        "tap",
+        "throttle",
+        "timeouts",
+        "upstream",
+        "upstream_out",
+    )
+
     def __init__(
         self, client: Client, bound_port: BoundPort, listener: ListenerApi[Connection], number: int, guest: Guest
     ) -> None:
@@ -167,7 +214,7 @@ class Connection:
         self._connected(upstream)
         async with trio.open_nursery() as self._tasks:
             self._tasks.start_soon(self._run_responses)
-            self._tasks.start_soon(self._run_requests)
+            await self._run_requests()
 
     def _check_first_bytes(self) -> None:
         """Noise does not reach the broker. Behind TLS there is none. Raises RemoteProtocolError."""

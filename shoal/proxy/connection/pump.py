@@ -48,6 +48,7 @@ log = logging.getLogger("shoal.connection")
 
 _SPLICED = 128 * 1024  # bytes of a frame that must be left: fewer are cheaper to copy
 _FIRST = VIEW[: 64 * 1024]  # what is read of a frame behind one that was spliced, as it may be as long
+_NOTHING = memoryview(b"")
 _PAUSE_SECONDS = 0.01
 _COMPLAINT_SECONDS = 60.0
 _MOST_IDLE = 2  # waits that did not yield: one wait may follow another
@@ -152,7 +153,7 @@ class Pump(ABC):
         self.waiting = False  # idle until bytes arrive
         self._pace: Pace | None = None  # limits the rate of reading
         self._rest: Unfinished | None = None
-        self._missing = memoryview(b"")
+        self._missing = _NOTHING
 
     @property
     def mid_frame(self) -> bool:
@@ -306,7 +307,7 @@ class Pump(ABC):
                 self._missing = memoryview(rest.frame)[-rest.missing :]
                 await self._fill_all()
                 self.filling = bool(self._missing)
-                self._missing = memoryview(b"")
+                self._missing = _NOTHING
                 self.check_end()
             assert rest.finish is not None
             await rest.finish(rest.frame)

@@ -142,7 +142,8 @@ class FastLane(trio.abc.Instrument):
         self._trio.epoll.unregister(self._alarm)
         os.close(self._alarm)
 
-    async def until(self, watch: Watch, step: Callable[[], bool]) -> None:
+    def wait(self, watch: Watch, step: Callable[[], bool]) -> None:
+        """For the task that calls it, which is then to wait until it is rescheduled."""
         if watch._step is not None:
             raise trio.BusyResourceError("another task waits for this descriptor")
         if watch._lane is not self:
@@ -150,7 +151,6 @@ class FastLane(trio.abc.Instrument):
         watch._step = step
         watch._task = trio.lowlevel.current_task()
         self._waiting += 1
-        await wait_task_rescheduled(watch._forget)
 
     def _add(self, watch: Watch) -> None:
         try:
@@ -242,7 +242,8 @@ async def until(watch: Watch, step: Callable[[], bool]) -> None:
             return
     lane = _lane.get()
     if lane is not None:
-        await lane.until(watch, step)
+        lane.wait(watch, step)
+        await wait_task_rescheduled(watch._forget)
         return
     await wait_readable(watch.fd)
     while step() and (watch.buffered is None or _settle(watch, step)):
