@@ -45,7 +45,7 @@ class Judgement:
         self._outcomes[partition] = FetchOutcome(given_below=0)
 
     def covered(self, partition: PartitionRef, what: Covered) -> None:
-        """Of a mirror topic. What follows a problem is held back."""
+        """A partition of a mirror topic. What follows a problem is held back."""
         self.wrapped(partition, what.wrapped)
         below = None if what.problem is None else what.wrapped.next_offset
         self._outcomes[partition] = self._outcomes[partition]._replace(

@@ -301,7 +301,7 @@ def _first_offset(tail: bytes) -> int:
 
 
 def _is_fenced(tail: bytes) -> bool:
-    """Of a mirror topic (shallow/same_offsets/fenced.py): no log and no producer has such an epoch."""
+    """A batch of a mirror topic (shallow/same_offsets/fenced.py): no log and no producer has such an epoch."""
     return _INT32.unpack_from(tail, BATCH.size + _EPOCH_AT)[0] < _NO_EPOCH  # type: ignore[no-any-return]
 
 

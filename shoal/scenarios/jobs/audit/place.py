@@ -241,7 +241,7 @@ def _with_pending(found: Named, state: Rows, tolerance: int) -> Rows:
 
 
 def _exact_by_offset(data: _Source, copies: _Copies, ends: Longs, tolerance: int) -> Named:
-    """Of a mirror topic: each batch that the mirror was given, or has passed over. `ends`: answers to probes.
+    """`_exact` for a mirror topic: each batch that the mirror was given, or passed over. `ends`: answers to probes.
 
     Another consumer may have fetched what the mirror has not come to yet.
     """
