@@ -30,7 +30,7 @@ Columns = dict[str, pa.Array]
 _OF_BOTH: Final = {"handling", "topic", "partition", "base_offset", "records", "max_timestamp"}
 _OF_SOURCE: Final = {"last_offset", "control"}
 _OF_TARGET: Final = {
-    *("producer_id", "producer_epoch", "base_sequence", "acks", "error"),
+    *("time_ns", "producer_id", "producer_epoch", "base_sequence", "acks", "error"),
     *("source_topic", "source_partition", "source_first"),
 }
 COLUMNS: Final = ("cluster", "kind", "direction", *sorted(_OF_BOTH | _OF_SOURCE | _OF_TARGET))
@@ -55,7 +55,7 @@ BATCH: Final = np.dtype(
         ("other", np.int64),  # of its last record; produced: of the first at the target, by the answer; probed: its end
         ("records", np.int64),
         ("max_timestamp", np.int64),
-        ("producer", np.int64),
+        ("producer", np.int64),  # probed, and IS_FENCED (which has none): the time of the request
         ("sequence", np.int32),
         ("epoch", np.int16),
         ("flags", np.uint8),
@@ -138,13 +138,16 @@ def _of_target(column: Columns, prefix: str) -> tuple[Columns, npt.NDArray[np.vo
     rows["source"], rows["other"] = numbers(column["source_first"], NONE), numbers(column["base_offset"], NONE)
     rows["flags"] = is_stored * np.uint8(IS_STORED) | is_exact * np.uint8(IS_EXACT)
     rows["flags"] |= (error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER.value) * np.uint8(IS_KNOWN)
-    rows["flags"] |= is_word(column["handling"], "fenced") * np.uint8(IS_FENCED)
+    is_fenced = is_word(column["handling"], "fenced")
+    if is_fenced.any():
+        rows["flags"] |= is_fenced * np.uint8(IS_FENCED)
+        rows["producer"] = np.where(is_fenced, numbers(column["time_ns"]), rows["producer"])
     return _places_of_both("produced", column, prefix), rows
 
 
 def _of_probes(column: Columns, prefix: str) -> tuple[Columns, npt.NDArray[np.void]]:
     rows = _rows(column)
-    rows["other"] = numbers(column["base_offset"], NONE)
+    rows["other"], rows["producer"] = numbers(column["base_offset"]), numbers(column["time_ns"])
     return _places_of_both("probed", column, prefix), rows
 
 

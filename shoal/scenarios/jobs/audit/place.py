@@ -36,6 +36,7 @@ Rows = npt.NDArray[Any]
 Named = dict[str, Rows]
 
 _MINUTE_MS: Final = 60_000
+_NEVER: Final = np.iinfo(np.int64).max
 _STATES: Final = (
     *("copied", "doubled", "different", "pending", "unconfirmed", "missing"),
     *("different_offset", "aborted", "below_end"),
@@ -86,12 +87,10 @@ class _Attempts(NamedTuple):
 
 
 class _Copies(NamedTuple):
-    """What was sent of each source batch, in the order of their offsets. `offset`, `place`: of the first stored one.
-    `answers`: how often the broker said where it is."""
+    """What was sent of each source batch, in the order of their offsets. `offset`, `place`: of the first stored one."""
 
     first: Longs
     copies: Longs
-    answers: Longs
     offset: Longs
     records: Longs
     place: Longs
@@ -104,17 +103,17 @@ def audit_place(key: tuple[pa.Scalar, ...], packed: pa.Table, tolerance: int) ->
     row = {"topic": key[0].as_py(), "partition": key[1].as_py(), "is_copied": bool(len(attempts.rows))}
     if len(source.first):
         row["is_copied"] |= bool(_are(source.flags, IS_WRAPPED | IS_RAW).any())
-        row |= _compared(source, attempts, _unpacked(packed, "probed").rows["other"], packed, tolerance)
+        row |= _compared(source, attempts, _unpacked(packed, "probed").rows, packed, tolerance)
     return pa.Table.from_pylist([row], schema=AUDITED)
 
 
-def _compared(source: _Source, attempts: _Attempts, ends: Longs, packed: pa.Table, tolerance: int) -> dict[str, Any]:
-    keeps_offsets = bool(len(ends)) or bool(_are(attempts.rows["flags"], IS_FENCED).any())
+def _compared(source: _Source, attempts: _Attempts, probes: Rows, packed: pa.Table, tolerance: int) -> dict[str, Any]:
+    keeps_offsets = bool(len(probes)) or bool(_are(attempts.rows["flags"], IS_FENCED).any())
     seen = _are(attempts.rows["flags"], IS_EXACT, False) | (attempts.rows["source"] >= source.first[0])
     attempts = _Attempts(attempts.rows[seen], attempts.place[seen])
     data = _without(source, IS_CONTROL | IS_ABORTED)
     if keeps_offsets:
-        exact = _exact_by_offset(_without(source, IS_CONTROL), _copies(attempts), ends, tolerance)
+        exact = _exact_by_offset(_without(source, IS_CONTROL), attempts.rows, _copies(attempts), probes, tolerance)
     else:
         exact = _exact(data, _copies(attempts), tolerance)
     timed = _minutes(data, _stored_once(attempts), tolerance)
@@ -191,7 +190,6 @@ def _copies(attempts: _Attempts) -> _Copies:
     return _Copies(
         rows["source"][at],
         np.where(is_known & (copies == 0), 1, copies),
-        np.add.reduceat(has_offset.astype(np.int64), at),
         np.where(has_offset, rows["other"], NONE)[at],
         np.minimum.reduceat(rows["records"], at),
         place[at],
@@ -240,8 +238,8 @@ def _with_pending(found: Named, state: Rows, tolerance: int) -> Rows:
     return state
 
 
-def _exact_by_offset(data: _Source, copies: _Copies, ends: Longs, tolerance: int) -> Named:
-    """`_exact` for a mirror topic: each batch that the mirror was given, or passed over. `ends`: answers to probes.
+def _exact_by_offset(data: _Source, attempts: Rows, copies: _Copies, probes: Rows, tolerance: int) -> Named:
+    """`_exact` for a mirror topic: each batch that the mirror was given, or passed over. `probes`: of BATCH.
 
     Another consumer may have fetched what the mirror has not come to yet.
     """
@@ -255,26 +253,28 @@ def _exact_by_offset(data: _Source, copies: _Copies, ends: Longs, tolerance: int
     state, offset = _states(found, was_sent[wanted]), found["target_offset"]
     state[(found["copies"] > 0) & (offset == NONE)] = UNCONFIRMED
     state[(found["copies"] == 1) & (offset != NONE) & (offset != found["base_offset"])] = DIFFERENT_OFFSET
-    answers = np.append(copies.answers, 0)[np.where(was_sent, at, -1)][wanted]
     unknown = (state == MISSING) | (state == UNCONFIRMED)
-    state[_below_end(found["last_offset"], unknown, answers, ends)] = BELOW_END
+    state[unknown & _are_below_end(found["last_offset"], attempts, probes)] = BELOW_END
     state[is_aborted[wanted] & (found["copies"] > 0)] = ABORTED
     return found | {"state": _with_pending(found, state, tolerance)}
 
 
-def _below_end(last: Longs, unknown: Flags, answers: Longs, ends: Longs) -> Flags:
-    """Batches whose answers were lost when Shoal or a connection stopped: all since the last known answer, directly
-    below the end that the target's log has when Shoal asks again. Of these, only the last is sent again.
+def _are_below_end(last: Longs, attempts: Rows, probes: Rows) -> Flags:
+    """Whether the target's log was known to end behind a batch before any answer for a later batch was known. So the
+    answers for both may have been lost, when Shoal or a connection stopped.
     """
-    before = np.unique(np.searchsorted(last, ends)) - 1
-    before = before[before >= 0]
-    again = ~unknown[before] & (answers[before] == 1)
-    before = np.union1d(before[unknown[before]], before[again & (before > 0)] - 1)
-    known = np.where(unknown, -1, np.arange(len(last)))
-    change = np.zeros(len(last) + 1, np.int64)
-    np.add.at(change, np.maximum.accumulate(known)[before] + 1, 1)
-    np.add.at(change, before + 1, -1)
-    found: Flags = np.cumsum(change[:-1]) > 0
+    answered = attempts[_are(attempts["flags"], IS_STORED) & (attempts["other"] != NONE)]
+    found: Flags = _earliest_behind(last, probes["other"] - 1, probes["producer"]) < _earliest_behind(
+        last, answered["source"] - 1, answered["producer"]
+    )
+    return found
+
+
+def _earliest_behind(last: Longs, offset: Longs, time: Longs) -> Longs:
+    """For each offset of `last`: the earliest time of an equal or larger offset; _NEVER if there is none."""
+    order = np.argsort(offset)
+    earliest = np.minimum.accumulate(np.append(time[order], _NEVER)[::-1])[::-1]
+    found: Longs = earliest[np.searchsorted(offset[order], last)]
     return found
 
 
@@ -307,7 +307,7 @@ def _reordered(exact: Named) -> int:
 
 
 def _retries(attempts: _Attempts) -> int:
-    is_known = attempts.rows["producer"] != NONE
+    is_known = (attempts.rows["producer"] != NONE) & _are(attempts.rows["flags"], IS_FENCED, False)
     rows, place = attempts.rows[is_known], attempts.place[is_known]
     columns = [place, *(rows[name] for name in ("producer", "epoch", "sequence"))]
     order = np.lexsort(columns)

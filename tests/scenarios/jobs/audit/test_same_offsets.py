@@ -19,6 +19,7 @@ from tests.support.captures.synthetic_mirror import mirrored, same_offsets
 
 BATCHES = 40
 CUT = 20  # a batch in the middle
+NOON = 1_764_000_000_000_000_000
 
 
 class Copy:
@@ -31,6 +32,7 @@ class Copy:
         assert len(rows) == BATCHES
         copy = same_offsets(mirrored(Chunk(rows=rows, names=chunk.names)))
         self.source, self.target, self._names = copy.fetched.rows, copy.target.rows, copy.both.names
+        self.target["time_ns"] = NOON + 2 * np.arange(BATCHES)
         self.others: list[Array] = []
 
     @property
@@ -50,10 +52,17 @@ class Copy:
         self._other(self.source[at], {"handling": Handling.PASSED})
         self.source = np.delete(self.source, at)
 
-    def probe(self, at: int) -> None:
-        """Shoal asks, and the target's log ends with this batch."""
+    def probe(self, at: int, *, before: int) -> None:
+        """Shoal asks, before it sends the batch `before`, and the target's log ends with the batch `at`."""
+        time = NOON + 2 * before - 1
         end = int(self.source[at]["log_offset"] + self.source[at]["last_offset_delta"]) + 1
-        changes = {"handling": Handling.OWN, "record_count": 0, "last_offset_delta": 0, "log_offset": end}
+        changes = {
+            "handling": Handling.OWN,
+            "time_ns": time,
+            "record_count": 0,
+            "last_offset_delta": 0,
+            "log_offset": end,
+        }
         self._other(self.target[0], {**changes, "source_first": -1, "source_last": -1})
 
     def _other(self, row: Array, different: dict[str, int]) -> None:
@@ -195,20 +204,33 @@ def test_a_record_that_a_broker_without_the_agent_has_stored_is_no_copy(copy: Co
 
 
 def test_answers_that_were_lost_with_shoal_are_known_by_the_end_of_the_log(copy: Copy) -> None:
-    copy.probe(CUT)
+    copy.probe(CUT, before=CUT)  # which is sent again
     lost = [("below_end", copy.source[at]) for at in range(CUT - 3, CUT)]
-    copy.lose(CUT - 3, CUT - 1)  # the last one, CUT, was sent again
+    copy.lose(CUT - 3, CUT - 1)
     place = copy.audit()
     expect(place, copy, *lost)
     assert place["counts"]["below_end_records"] == sum(int(row["record_count"]) for _, row in lost)
     assert (place["counts"]["missing_records"], place["counts"]["wrong_records"]) == (0, 0)
 
 
+def test_the_mirror_may_send_several_again(copy: Copy) -> None:
+    copy.probe(CUT, before=CUT - 2)
+    lost = [("below_end", copy.source[at]) for at in range(CUT - 5, CUT - 2)]
+    copy.lose(CUT - 5, CUT - 3)
+    expect(copy.audit(), copy, *lost)
+
+
 def test_a_batch_with_holes_is_not_sent_again(copy: Copy) -> None:
-    copy.probe(CUT)
+    copy.probe(CUT, before=CUT + 1)
     lost = [("below_end", copy.source[at]) for at in range(CUT - 3, CUT + 1)]
     copy.lose(CUT - 3, CUT)
     expect(copy.audit(), copy, *lost)
+
+
+def test_a_request_whose_answer_was_lost_is_below_the_end(copy: Copy) -> None:
+    copy.probe(CUT, before=CUT)
+    copy.target["log_offset"][CUT - 1], copy.target["error"][CUT - 1] = -1, -32768
+    expect(copy.audit(), copy, ("below_end", copy.source[CUT - 1]))
 
 
 def test_without_the_answer_to_a_probe_they_are_missing(copy: Copy) -> None:
@@ -216,23 +238,18 @@ def test_without_the_answer_to_a_probe_they_are_missing(copy: Copy) -> None:
     assert [state for state, _ in states(copy.audit())] == ["missing"] * 3
 
 
-def test_a_probe_excuses_nothing_that_is_beyond_the_end(copy: Copy) -> None:
-    copy.probe(CUT)
+def test_a_probe_excuses_nothing_beyond_the_end(copy: Copy) -> None:
+    copy.probe(CUT, before=CUT + 1)
     copy.lose(CUT + 1, CUT + 2)
     assert [state for state, _ in states(copy.audit())] == ["missing"] * 2
 
 
-def test_a_probe_excuses_nothing_before_an_answer_that_is_known(copy: Copy) -> None:
-    copy.probe(CUT)
-    copy.lose(CUT - 4, CUT - 3)
-    assert [state for state, _ in states(copy.audit())] == ["missing"] * 2
-
-
-def test_a_probe_excuses_nothing_if_the_answer_for_the_last_batch_came_before_it(copy: Copy) -> None:
-    copy.probe(CUT)
-    copy.again(CUT)  # for the probe's sake, and found in the log
-    copy.lose(CUT - 2, CUT - 1)
-    assert [state for state, _ in states(copy.audit())] == ["missing"] * 2
+@pytest.mark.parametrize("behind", range(1, 4))
+def test_a_probe_excuses_nothing_if_the_answer_for_a_later_batch_came_before_it(copy: Copy, behind: int) -> None:
+    copy.probe(CUT, before=CUT + 1)
+    copy.again(CUT, time_ns=NOON + 2 * CUT + 1)  # for the sake of the probe
+    copy.lose(CUT - behind, CUT - behind)
+    expect(copy.audit(), copy, ("missing", copy.source[CUT - behind]))
 
 
 def test_a_batch_that_only_others_have_fetched_was_passed_over(copy: Copy) -> None:
@@ -257,7 +274,7 @@ def test_the_last_batch_may_be_on_its_way(copy: Copy) -> None:
 
 
 def test_a_copy_of_which_only_the_end_is_known_is_a_mirror_topic(copy: Copy) -> None:
-    copy.probe(BATCHES - 1)
+    copy.probe(BATCHES - 1, before=BATCHES)
     copy.lose(0, BATCHES - 1)
     place = copy.audit()
     assert {state for state, _ in states(place)} == {"below_end"}
