@@ -263,9 +263,9 @@ def _are_below_end(last: Longs, attempts: Rows, probes: Rows) -> Flags:
     """Whether the target's log was known to end behind a batch before any answer for a later batch was known. So the
     answers for both may have been lost, when Shoal or a connection stopped.
     """
-    answered = attempts[_are(attempts["flags"], IS_STORED) & (attempts["other"] != NONE)]
+    answered = attempts[_are(attempts["flags"], IS_STORED)]
     found: Flags = _earliest_behind(last, probes["other"] - 1, probes["producer"]) < _earliest_behind(
-        last, answered["source"] - 1, answered["producer"]
+        last, answered["source"], answered["producer"]
     )
     return found
 

@@ -52,10 +52,10 @@ class Copy:
         self._other(self.source[at], {"handling": Handling.PASSED})
         self.source = np.delete(self.source, at)
 
-    def probe(self, at: int, *, before: int) -> None:
-        """Shoal asks, before it sends the batch `before`, and the target's log ends with the batch `at`."""
+    def probe(self, at: int, *, before: int, short: int = 0, **different: int) -> None:
+        """Shoal asks before it sends the batch `before`, and the log ends `short` of the end of the batch `at`."""
         time = NOON + 2 * before - 1
-        end = int(self.source[at]["log_offset"] + self.source[at]["last_offset_delta"]) + 1
+        end = int(self.source[at]["log_offset"] + self.source[at]["last_offset_delta"]) + 1 - short
         changes = {
             "handling": Handling.OWN,
             "time_ns": time,
@@ -63,7 +63,7 @@ class Copy:
             "last_offset_delta": 0,
             "log_offset": end,
         }
-        self._other(self.target[0], {**changes, "source_first": -1, "source_last": -1})
+        self._other(self.target[0], {**changes, "source_first": -1, "source_last": -1, **different})
 
     def _other(self, row: Array, different: dict[str, int]) -> None:
         row = row.copy().reshape(1)
@@ -110,6 +110,12 @@ def test_an_ordinary_copy_is_not_judged_by_offset(copy: Copy) -> None:
     place = copy.audit()
     assert place["batches"] == []
     assert place["counts"]["same_offset_records"] is None
+
+
+def test_other_requests_of_shoal_make_no_mirror_topic(copy: Copy) -> None:
+    copy.target["handling"] = Handling.UNWRAPPED
+    copy.probe(CUT, before=CUT, source_topic=0, source_partition=-1)
+    assert copy.audit()["counts"]["same_offset_records"] is None
 
 
 @pytest.mark.parametrize("moved", [-1, 1])
@@ -171,7 +177,7 @@ def test_aborted_batches_and_markers_are_gaps(copy: Copy) -> None:
     copy.lose(CUT, CUT + 1)
     place = copy.audit()
     assert (place["batches"], place["counts"]["missing_records"]) == ([], 0)
-    assert place["counts"]["same_offset_records"] == copy.records - left_out
+    assert place["counts"]["same_offset_records"] == place["counts"]["records"] == copy.records - left_out
     assert place["counts"]["offsets_not_seen"] == 0
 
 
@@ -242,6 +248,13 @@ def test_a_probe_excuses_nothing_beyond_the_end(copy: Copy) -> None:
     copy.probe(CUT, before=CUT + 1)
     copy.lose(CUT + 1, CUT + 2)
     assert [state for state, _ in states(copy.audit())] == ["missing"] * 2
+
+
+def test_a_log_that_ends_within_a_batch_does_not_have_it(copy: Copy) -> None:
+    copy.probe(CUT, before=CUT + 1, short=1)
+    lost = copy.source[CUT - 1 : CUT + 1]
+    copy.lose(CUT - 1, CUT)
+    expect(copy.audit(), copy, ("below_end", lost[0]), ("missing", lost[1]))
 
 
 @pytest.mark.parametrize("behind", range(1, 4))
