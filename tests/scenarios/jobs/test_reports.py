@@ -94,6 +94,12 @@ def test_records_at_another_offset_make_another_copy(tmp_path: Path) -> None:
     assert '<div class="bad"><dt>Wrong records of mirror topics</dt><dd>10</dd></div>' in page
 
 
+def test_what_is_no_finding_is_not_counted_as_one() -> None:
+    row = {"state": "below_end", "topic": "orders", "partition": 0, "base_offset": 1, "last_offset": 1, "records": 1}
+    found = audited(mirrored(below_end=200, below_end_records=200), batches=Listed(total=200, rows=[row] * 200))
+    assert [line for line in audit.complaints(found) if "batches:" in line] == []
+
+
 def test_a_page_without_mirror_topics_does_not_speak_of_them(tmp_path: Path) -> None:
     page = write_report(audit.audit_report(audited(partition())), tmp_path).read_text()
     assert "irror topics" not in page

@@ -111,7 +111,6 @@ async def test_all_is_proven_though_shoal_is_killed_at_work(
     [topic] = figures["mirror_topics"]
     assert (topic["topic"], topic["partitions"]) == (kept, PARTITIONS)
     assert (topic["wrong"], topic["missing"], figures["doubled"]) == (0, 0, 0)
-    print(told)
     lost = records - topic["same_offset"] - topic["below_end"]  # the rows of both sides were lost
     assert 0 <= lost < records / 2
     assert topic["same_offset"] > records / 2
