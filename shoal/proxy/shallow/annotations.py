@@ -10,21 +10,23 @@ from shoal.protocol.capture.index.pending import BatchSource, FetchOutcome, Requ
 from shoal.protocol.shallow.same_offsets.fenced import FencedSet
 from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet
 from shoal.protocol.shallow.unwrap.reconcile import mismatch
-from shoal.proxy.capture.annotations import raw
+from shoal.proxy.capture.annotations import OWN, raw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from shoal.protocol.capture.index.tap import Tap
+    from shoal.protocol.shallow.same_offsets.covers import Covered
     from shoal.protocol.shallow.unwrap.plan import Item
     from shoal.protocol.shallow.unwrap.schedule import RecordSet
     from shoal.protocol.shallow.wrap.wrap import Wrapped
     from shoal.protocol.wire.types import PartitionRef, Topic, TopicPartition
     from shoal.proxy.connection.topic_names import Naming
 
-__all__ = ["JUDGED", "NOT_UNWRAPPED", "Judgement", "unwrapped"]
+__all__ = ["JUDGED", "NOT_UNWRAPPED", "Judgement", "probed", "unwrapped"]
 
 _NO_ENVELOPE = "no envelope"
+_COPIED = "the copy has it"
 JUDGED = RequestAnnotation(judged=True)
 NOT_UNWRAPPED = raw(_NO_ENVELOPE)
 _TREATMENT = Treatment(handling=Handling.RAW, reason=_NO_ENVELOPE)
@@ -41,6 +43,14 @@ class Judgement:
 
     def withheld(self, partition: PartitionRef) -> None:
         self._outcomes[partition] = FetchOutcome(given_below=0)
+
+    def covered(self, partition: PartitionRef, what: Covered) -> None:
+        """A partition of a mirror topic. What follows a problem is held back."""
+        self.wrapped(partition, what.wrapped)
+        below = None if what.problem is None else what.wrapped.next_offset
+        self._outcomes[partition] = self._outcomes[partition]._replace(
+            reason=_COPIED, given_below=below, aborted=frozenset(what.aborted)
+        )
 
     def wrapped(self, partition: PartitionRef, what: Wrapped) -> None:
         """If batches are raw for several reasons, the index lists all reasons, not which batch has which."""
@@ -66,6 +76,15 @@ def unwrapped(
     return RequestAnnotation(treatment=_TREATMENT, sources=sources)
 
 
+def probed(sources: Mapping[TopicPartition, TopicPartition]) -> RequestAnnotation:
+    """Shoal's own request for where the logs of mirror topics end; `sources`: of those that are known."""
+    named: dict[tuple[Topic, int], Sequence[BatchSource]] = {
+        (target.topic, target.partition): [BatchSource(*source, -1, -1, handling=Handling.OWN)]
+        for target, source in sources.items()
+    }
+    return RequestAnnotation(treatment=OWN.treatment, sources=named)
+
+
 def _sources(record_set: RecordSet, items: Sequence[Item]) -> Iterable[BatchSource | None]:
     if isinstance(record_set, FencedSet):
         key = items[0].key
@@ -73,7 +92,7 @@ def _sources(record_set: RecordSet, items: Sequence[Item]) -> Iterable[BatchSour
             if key is None or not batch.records:
                 yield None
             else:
-                yield BatchSource(key.topic, key.partition, batch.base, batch.last, None)
+                yield BatchSource(key.topic, key.partition, batch.base, batch.last, handling=Handling.FENCED)
     if not isinstance(record_set, OutgoingRecordSet):
         return
     for batch_range in record_set.ranges:

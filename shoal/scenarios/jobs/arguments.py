@@ -80,8 +80,8 @@ _JOB_END = """\
 OUT gets a table (Parquet) per question, report.json, and a page (JOB.html).
 Spark's own log is in OUT/spark.log.
 
-exit codes: 0 done, 1 audit: records are missing, 2 wrong arguments or input,
-            3 error in Shoal itself
+exit codes: 0 done, 1 audit: records are missing, or wrong in a mirror topic,
+            2 wrong arguments or input, 3 error in Shoal itself
 """
 
 

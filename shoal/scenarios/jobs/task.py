@@ -40,7 +40,7 @@ JOBS: Mapping[str, Job] = MappingProxyType(
             function="shoal.scenarios.jobs.batch_sizes.job:run",
         ),
         "audit": Job(
-            what="is a copy complete? exit code 1 if records are missing",
+            what="is a copy complete? exit code 1 if records are missing, or wrong in a mirror topic",
             function="shoal.scenarios.jobs.audit.job:run",
         ),
         "coalescing": Job(

@@ -9,7 +9,7 @@ __all__ = ["check_outputs"]
 
 TABLES = {
     "batch-sizes": ("counts", "gaps", "sizes", "clients"),
-    "audit": ("partitions", "batches", "minutes"),
+    "audit": ("partitions", "batches", "minutes", "mirror_topics"),
     "coalescing": ("policies", "brokers"),
     "cascade": ("counters", "suspects"),
 }

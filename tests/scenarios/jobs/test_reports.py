@@ -18,9 +18,10 @@ NOTHING = Listed(total=0, rows=[])
 def partition(**different: Any) -> dict[str, Any]:
     counted = (
         "batches records offsets_not_seen fetched_again copied doubled different pending unconfirmed missing "
-        "missing_records doubled_records reordered retries target_records short over"
+        "missing_records doubled_records reordered retries target_records short over different_offset aborted below_end"
     )
-    return {"topic": "orders", "partition": 0, **dict.fromkeys(counted.split(), 0), **different}
+    by_offset = dict.fromkeys(("same_offset_records", "wrong_records", "below_end_records"))
+    return {"topic": "orders", "partition": 0, **dict.fromkeys(counted.split(), 0), **by_offset, **different}
 
 
 def audited(*partitions: dict[str, Any], batches: Listed = NOTHING) -> audit.AuditTables:
@@ -46,6 +47,7 @@ def test_what_is_missing_is_told_by_its_offsets_and_once(tmp_path: Path) -> None
         "last_offset": 49,
         "records": 10,
         "copies": 0,
+        "target_offset": None,
     }
     found = audited(partition(records=90, missing=1, missing_records=10, short=8), batches=Listed(total=1, rows=[row]))
     assert list(audit.complaints(found))[:2] == [
@@ -58,6 +60,51 @@ def test_what_is_missing_is_told_by_its_offsets_and_once(tmp_path: Path) -> None
     assert '<div class="bad"><dt>Missing records</dt><dd>10</dd></div>' in page
 
 
+def mirrored(**counted: int) -> dict[str, Any]:
+    nothing = dict.fromkeys(("same_offset_records", "wrong_records", "below_end_records"), 0)
+    return partition(**{**nothing, **counted})
+
+
+def test_mirror_topics_are_told_by_their_records(tmp_path: Path) -> None:
+    topics = [mirrored(same_offset_records=1_000, below_end_records=3), mirrored(partition=1, same_offset_records=500)]
+    found = audited(*topics, partition(topic="plain", records=7))
+    assert next(audit.complaints(found)) == "orders: 1,500 records at the same offset, wrong: 0, below the log's end: 3"
+    report = audit.audit_report(found)
+    [topic] = report.summary["audit"]["mirror_topics"]
+    assert (topic["topic"], topic["partitions"], topic["same_offset"], topic["wrong"]) == ("orders", 2, 1_500, 0)
+    page = write_report(report, tmp_path).read_text()
+    assert "<dt>The copy is</dt><dd>complete</dd>" in page
+    assert "<dt>Records at the same offset</dt><dd>1,500</dd>" in page
+
+
+def test_records_at_another_offset_make_another_copy(tmp_path: Path) -> None:
+    row = {"topic": "orders", "partition": 0, "base_offset": 40, "last_offset": 49, "records": 10, "copies": 1}
+    batches = [
+        row | {"state": "different_offset", "target_offset": 41},
+        row | {"state": "below_end", "target_offset": 0},
+    ]
+    listed = Listed(total=2, rows=batches)
+    found = audited(mirrored(same_offset_records=80, wrong_records=10, different_offset=1), batches=listed)
+    assert list(audit.complaints(found))[:2] == [
+        "different offset: orders-0 offsets 40-49 (10 records), at 41",
+        "orders: 80 records at the same offset, wrong: 10, below the log's end: 0",
+    ]
+    page = write_report(audit.audit_report(found), tmp_path).read_text()
+    assert '<div class="bad"><dt>The copy is</dt><dd>not the same</dd></div>' in page
+    assert '<div class="bad"><dt>Wrong records of mirror topics</dt><dd>10</dd></div>' in page
+
+
+def test_what_is_no_finding_is_not_counted_as_one() -> None:
+    row = {"state": "below_end", "topic": "orders", "partition": 0, "base_offset": 1, "last_offset": 1, "records": 1}
+    found = audited(mirrored(below_end=200, below_end_records=200), batches=Listed(total=200, rows=[row] * 200))
+    assert [line for line in audit.complaints(found) if "batches:" in line] == []
+
+
+def test_a_page_without_mirror_topics_does_not_speak_of_them(tmp_path: Path) -> None:
+    page = write_report(audit.audit_report(audited(partition())), tmp_path).read_text()
+    assert "irror topics" not in page
+
+
 def test_a_long_list_of_faults_is_cut_and_says_where_the_rest_is() -> None:
     row = {
         "state": "doubled",
@@ -67,6 +114,7 @@ def test_a_long_list_of_faults_is_cut_and_says_where_the_rest_is() -> None:
         "last_offset": 1,
         "records": 1,
         "copies": 2,
+        "target_offset": 1,
     }
     told = list(audit.complaints(audited(partition(), batches=Listed(total=200, rows=[row] * 200))))
     assert len(told) == 52

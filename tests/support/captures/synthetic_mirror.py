@@ -3,7 +3,7 @@ faults."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -14,12 +14,13 @@ from tests.support.captures.synthetic import ROW, Chunk, running
 if TYPE_CHECKING:
     from tests.support.captures.synthetic import Array
 
-__all__ = ["Faults", "Mirrored", "mirrored"]
+__all__ = ["Faults", "Mirrored", "mirrored", "same_offsets"]
 
 _MS: Final = 1_000_000
 _FETCH, _FETCH_VERSION, _NO_ACKS, _NOT_KNOWN = 1, 13, -2, -32768
 _FETCHER, _PRODUCER = 9001, 9002  # connections
 _STRIDE: Final = 1024
+_NO_GAP: Final = -2  # of a fence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,15 @@ def mirrored(source: Chunk, faults: Faults | None = None, *, wrapped: bool = Tru
         reordered=source.rows[reordered],
         retried=source.rows[retried],
     )
+
+
+def same_offsets(copy: Mirrored) -> Mirrored:
+    """The copy is a mirror topic: each batch is fenced, and at its source's offset."""
+    rows = copy.target.rows.copy()
+    rows["handling"], rows["log_offset"] = Handling.FENCED, rows["source_first"]
+    rows["base_offset"], rows["partition_leader_epoch"] = rows["source_first"], _NO_GAP
+    rows["producer_id"], rows["producer_epoch"], rows["base_sequence"] = -1, -1, -1
+    return replace(copy, target=Chunk(rows=rows, names=copy.target.names))
 
 
 def _key(rows: Array) -> Array:

@@ -53,6 +53,10 @@ class Handling(IntEnum):
     COALESCED = 4
     OWN = 5
     """Shoal's own request."""
+    FENCED = 6
+    """Unwrapped, and appended at its offsets in the source, or not at all: of a mirror topic."""
+    ABORTED = 7
+    """Fetched for a mirror topic, and left out: its transaction was aborted."""
 
 
 class Field(NamedTuple):
@@ -84,7 +88,12 @@ _CONTEXT = (
     Field("cluster", "I", "name of the cluster in the configuration", name_number=True),
     Field("topic", "I", "name of the topic, or its id in hexadecimal where the name is not known", name_number=True),
     Field("reason", "I", "why a batch is RAW, in the words of the report", name_number=True),
-    Field("source_topic", "I", "of an UNWRAPPED batch: the topic that it was fetched from", name_number=True),
+    Field(
+        "source_topic",
+        "I",
+        "of an UNWRAPPED or FENCED batch: the topic that it was fetched from; of a probe (OWN): the mirror topic's",
+        name_number=True,
+    ),
     Field("source_partition", "i", "and the partition; -1: none"),
     Field("node", "i", "id of the broker; -1: not known"),
     Field("partition", "i", "-1: none"),
@@ -102,7 +111,7 @@ _CONTEXT = (
 )
 _BATCH = (
     Field("log_offset", "q", "base offset of the batch in the partition's log; -1: not known (acks 0, an error)"),
-    Field("source_first", "q", "of an UNWRAPPED batch: its base offset in the source; -1: none"),
+    Field("source_first", "q", "of an UNWRAPPED or FENCED batch: its base offset in the source; -1: none"),
     Field("source_last", "q", "and its last offset"),
     Field(
         "raw_bytes",

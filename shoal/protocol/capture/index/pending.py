@@ -1,6 +1,6 @@
 """A request until its answer, and the proxy's annotations of it (`RequestAnnotation`, `FetchOutcome`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -31,24 +31,29 @@ PASSED: Final = Treatment()
 
 
 class BatchSource(NamedTuple):
-    """Source of an unwrapped batch; `first` and `last` are its offsets there. `reason`: a problem of its envelope."""
+    """Source of an unwrapped batch; `first` and `last` are its offsets there. `reason`: a problem of its envelope.
+
+    `handling`: UNWRAPPED or FENCED; OWN for the probe of a mirror topic, which has no offsets there.
+    """
 
     topic: str
     partition: int
     first: int
     last: int
     reason: str | None = None
+    handling: Handling = Handling.UNWRAPPED
 
 
 class FetchOutcome(NamedTuple):
     """Outcome of a fetched partition: batches within `wrapped` (first and last offsets) were wrapped, the others are
     raw for `reason`. `given_below`: the client got only batches below this offset (0: none) and will fetch the others
-    again; those make no rows.
+    again; those make no rows. `aborted`: base offsets of batches that were left out, also within `wrapped`.
     """
 
     wrapped: Sequence[tuple[int, int]] = ()
     reason: str | None = None
     given_below: int | None = None
+    aborted: Collection[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

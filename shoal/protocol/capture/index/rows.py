@@ -41,6 +41,8 @@ _CODEC: Final = 7
 _MOST: Final = 0x7FFFFFFF
 _INT64: Final = Struct(">q")
 _INT32: Final = Struct(">i")
+_EPOCH_AT: Final = 12  # of partitionLeaderEpoch
+_NO_EPOCH: Final = -1
 _DELTA_AT: Final = 23  # of lastOffsetDelta
 _LOG_OFFSET: Final = Struct("<q")
 _SOURCE: Final = Struct("<qq")  # after it
@@ -70,6 +72,7 @@ _NOTHING_SAID: Final = (UNKNOWN_ERROR, -1)
 
 
 _WRAPPED: Final = Treatment(handling=Handling.WRAPPED)
+_ABORTED: Final = Treatment(handling=Handling.ABORTED)
 _NAMES: Final = Struct("<IIIII")  # client, software, listener, cluster, topic
 _USUAL: Final = Struct("<qqII16sI16siiii6sh4sq16sib61s")
 """CONTEXT, BATCH and the header; fields that are equal in all rows of a request are one piece."""
@@ -220,15 +223,17 @@ class RowMaker:
         below = verdict.given_below
         raw: list[bytes] = []
         wrapped: list[bytes] = []
+        aborted: list[bytes] = []
         for tail in rows.tails:
             offset = _first_offset(tail)
             if below is not None and offset >= below:
                 break
             inside = any(first <= offset <= last for first, last in verdict.wrapped)
-            (wrapped if inside else raw).append(tail)
+            (aborted if offset in verdict.aborted else wrapped if inside else raw).append(tail)
         for tails, treatment in (
             (wrapped, _WRAPPED),
             (raw, Treatment(handling=Handling.RAW, reason=verdict.reason)),
+            (aborted, _ABORTED),
         ):
             if tails:
                 self.batches(request, answered, Direction.FETCHED, treatment, rows._replace(tails=tails))
@@ -276,7 +281,7 @@ class RowMaker:
 
 def _unwrapped(source: BatchSource) -> Treatment:
     return Treatment(
-        handling=Handling.UNWRAPPED,
+        handling=source.handling,
         reason=source.reason,
         source_topic=source.topic,
         source_partition=source.partition,
@@ -295,12 +300,20 @@ def _first_offset(tail: bytes) -> int:
     return _INT64.unpack_from(tail, BATCH.size)[0]  # type: ignore[no-any-return]
 
 
+def _is_fenced(tail: bytes) -> bool:
+    """A batch of a mirror topic (shallow/same_offsets/fenced.py): no log and no producer has such an epoch."""
+    return _INT32.unpack_from(tail, BATCH.size + _EPOCH_AT)[0] < _NO_EPOCH  # type: ignore[no-any-return]
+
+
 def _last_delta(tail: bytes) -> int:
     return _INT32.unpack_from(tail, BATCH.size + _DELTA_AT)[0]  # type: ignore[no-any-return]
 
 
 def appended(tails: Sequence[bytes], base_offset: int) -> list[bytes]:
-    """The same rows with the offsets assigned by the broker; -1: unknown."""
+    """The same rows with the offsets assigned by the broker; -1: unknown. Fenced batches may have gaps between them."""
+    if base_offset >= 0 and len(tails) > 1 and _is_fenced(tails[0]):
+        moved = base_offset - _first_offset(tails[0])
+        return [_LOG_OFFSET.pack(_first_offset(tail) + moved) + tail[_LOG_OFFSET.size :] for tail in tails]
     placed = []
     for tail in tails:
         placed.append(_LOG_OFFSET.pack(base_offset) + tail[_LOG_OFFSET.size :])

@@ -47,12 +47,13 @@ class Since(NamedTuple):
 class Covered(NamedTuple):
     """`position` is the mirror's next offset, `wrapped.next_offset` that of the source.
 
-    `problem`: why the next batch cannot be mirrored.
+    `problem`: why the next batch cannot be mirrored. `aborted`: base offsets of batches that were left out.
     """
 
     wrapped: Wrapped
     position: int
     problem: str | None
+    aborted: Sequence[int] = ()
 
 
 @dataclass(slots=True)
@@ -80,14 +81,14 @@ def cover(
     frame: Buffer, scanned: ScannedSet, aborted: Sequence[tuple[int, int]], since: Since, context: WrapContext
 ) -> Covered:
     """Envelopes for the batches of a record set of `frame`. `context.fetch_offset` is the mirror's next offset."""
-    runs, problem = list[_Run](), None
+    runs, left_out, problem = list[_Run](), list[int](), None
     try:
-        for run in _runs(frame, scanned, aborted, since, context):
+        for run in _runs(frame, scanned, aborted, since, context, left_out):
             if not runs or runs[-1] is not run:
                 runs.append(run)
     except (_Unusable, RemoteProtocolError) as error:
         problem = str(error)
-    return _enveloped(memoryview(frame), runs, problem, since, context)
+    return _enveloped(memoryview(frame), runs, problem, since, context)._replace(aborted=left_out)
 
 
 def cover_nothing(since: Since, context: WrapContext) -> Covered:
@@ -123,9 +124,14 @@ def _enveloped(
 
 
 def _runs(
-    frame: Buffer, scanned: ScannedSet, aborted: Sequence[tuple[int, int]], since: Since, context: WrapContext
+    frame: Buffer,
+    scanned: ScannedSet,
+    aborted: Sequence[tuple[int, int]],
+    since: Since,
+    context: WrapContext,
+    left_out: list[int],
 ) -> Iterator[_Run]:
-    """Each run again whenever it has grown. Raises _Unusable, RemoteProtocolError."""
+    """Each run again whenever it has grown. `left_out` gets the aborted ones. Raises _Unusable, RemoteProtocolError."""
     if not scanned.is_readable:
         raise _Unusable("the record set cannot be read")
     if not scanned.is_v2:
@@ -138,6 +144,8 @@ def _runs(
             raise _Unusable(f"offsets {header.base_offset}..{header.last_offset} after {position}")
         position = header.last_offset
         is_aborted = transactions.includes(header, view[start + HEADER_SIZE : end])
+        if is_aborted:
+            left_out.append(header.base_offset)
         is_data = not (is_aborted or header.is_control or header.record_count == 0)
         is_known = header.last_offset < since.offset
         if is_known and not (is_data and since.compare and _is_whole(header)):

@@ -151,9 +151,10 @@ class Places:
 
     # produce side
 
-    def gave(self, token: bytes) -> bool:
-        """A locator with this token may still come back."""
-        return token in self._given
+    def gave(self, token: bytes) -> TopicPartition | None:
+        """The source of a locator that may still come back; None: it was not given, or is back."""
+        given = self._given.get(token)
+        return None if given is None else given.partition
 
     def returned(self, record: LocatorRecord, partition: int, way: WayBack) -> Returned | None:
         """It came to this partition of the copy. None: not one of this listener's."""

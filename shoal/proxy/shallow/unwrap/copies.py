@@ -24,6 +24,7 @@ from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.connection.pending import blaming_the_broker
 from shoal.proxy.events.logs import event, more_of_this_kind
+from shoal.proxy.shallow.annotations import probed
 from shoal.proxy.shallow.copy_events import copy_resumed, source_expired, stop_copy
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ class Copies:
         asked = [partition for partition, plan in plans.items() if plan.locators or self.ends.of(partition) is None]
         answers: Mapping[TopicPartition, ProbeAnswer] = {}
         if asked:
-            frame = await connection.ask([encode_probe(client_id, asked)])
+            note = probed({partition: source for partition, source in self._sources(plans) if partition in asked})
+            frame = await (await connection.post([encode_probe(client_id, asked)], note=note)).frame()
             with blaming_the_broker():
                 answers = read_probe_answers(frame, asked)
         located = {
@@ -82,6 +84,17 @@ class Copies:
         for interlock in self._interlocks:
             interlock.changed()
         return located
+
+    def _sources(self, plans: Mapping[TopicPartition, Plan]) -> Iterator[tuple[TopicPartition, TopicPartition]]:
+        """Those that envelopes name, and those of this process's locators."""
+        for target, plan in plans.items():
+            keys = (TopicPartition(key.topic, key.partition) for key in plan.envelopes)
+            given = (
+                interlock.places.gave(locator.token) for locator in plan.locators for interlock in self._interlocks
+            )
+            source = next((known for known in (*keys, *given) if known is not None), None)
+            if source is not None:
+                yield target, source
 
     def forget_topic(self, topic: str) -> None:
         """The target's topic was deleted."""

@@ -268,6 +268,7 @@ class SameOffsets:
         place.source_end = min(fetched.high_watermark, fetched.last_stable)
         if self._may_locate(fetch.consumer, partition, place, now) and self._kinds.locates(partition.topic):
             position = place.position
+            judgement.withheld(PartitionRef(fetched.topic, fetched.partition))
             return [locator_batch(self._places.give(fetch.consumer.flow, partition, place, now), position)]
         if place.standing is not Standing.KNOWN or place.must_ask_again:
             return None
@@ -287,7 +288,7 @@ class SameOffsets:
         if found.wrapped.envelopes:
             fetch.consumer.has_copies = True
             self._tally.wrapped(found.wrapped)
-            judgement.wrapped(ref, found.wrapped)
+            judgement.covered(ref, found)
         return found.wrapped.parts
 
     def _failed(self, partition: TopicPartition, place: Place, error_code: int) -> None:

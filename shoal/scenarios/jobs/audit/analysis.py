@@ -1,6 +1,6 @@
 """Is the copy complete? Batches fetched from a source cluster against batches produced to a target cluster.
 
-There are two methods, because a mirror can work in two ways. Both compare what brokers stored: a fetched batch is
+There are three methods, because a mirror can work in three ways. All compare what brokers stored: a fetched batch is
 identified by its offsets, a produced one by the offset in the broker's answer, so a batch that was fetched twice, or
 resent and stored once, counts once.
 
@@ -8,6 +8,10 @@ resent and stored once, counts once.
                 batch must be covered once. A batch that is never covered is missing, unless it is among the last of its
                 partition: then it may be in transit (`tolerance` batches, 1 by default; 0 once traffic has ended).
                 A batch that is covered twice is doubled.
+    by offset   Exact, and the copy is a mirror topic (`fenced` batches, probes): each batch must be at its source's
+                offset, by the broker's answer. Aborted batches must not be there. Where answers were lost, Shoal asks
+                the target where its log ends: what was sent last is `below_end`, and the batch before the end is sent
+                again.
     cumulative  The mirror decompressed and made new batches. Records are counted by the minute of their batch's
                 newest timestamp, cumulatively. As a batch straddles minutes, the sums of source and target may differ
                 by at most the records of the largest batch.
@@ -53,7 +57,7 @@ _LAST_MINUTE: Final = 4_000_000_000
 class Audited:
     """`batches`: those with a state that is not `copied`: doubled, different (another number of records), pending (one
     of the last `tolerance` of its partition, not sent yet), unconfirmed (sent, but it is not known whether it was
-    stored), missing.
+    stored), missing; of mirror topics also different_offset, aborted (but it is there), below_end.
 
     `minutes`: records by minute, and `short`, `over`: what the target has too few or too many by then, beyond what
     batches that straddle a minute explain; at the last minute, beyond `tolerance` batches of the largest size. `minute`

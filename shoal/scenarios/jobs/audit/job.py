@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import functions as F
 
 from shoal.scenarios.jobs.audit.analysis import CLUSTERS, audited, packing
-from shoal.scenarios.jobs.audit.report import AuditTables, audit_report, complaints, total
+from shoal.scenarios.jobs.audit.report import (
+    HARMLESS,
+    MIRROR_COUNTS,
+    AuditTables,
+    audit_report,
+    complaints,
+    mirror_topics,
+    total,
+)
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.folding import fold_files
 from shoal.scenarios.jobs.output.finish import finish
@@ -24,6 +33,7 @@ __all__ = ["run"]
 
 COMPLETE, INCOMPLETE = 0, 1
 _LISTED = 10_000
+MIRROR_TOPICS = pa.schema([("topic", pa.string()), *((name, pa.int64()) for name in MIRROR_COUNTS)])
 _TIMELINE = {"minute": "minute", "source_records": "source", "target_records": "target"}
 
 
@@ -33,7 +43,7 @@ def run(task: Task) -> int:
     for line in complaints(found):
         print(line)
     finish(task, audit_report(found))
-    return INCOMPLETE if total(found, "missing_records") else COMPLETE
+    return INCOMPLETE if total(found, "missing_records") or total(found, "wrong_records") else COMPLETE
 
 
 def _clusters(task: Task, given: argparse.Namespace) -> tuple[str, str]:
@@ -62,14 +72,16 @@ def _found(task: Task, names: tuple[str, str], given: argparse.Namespace) -> Aud
     timed = kept(tables.minutes, task.out, "minutes")
     faulty = kept(tables.batches, task.out, "batches")
     task.spark.catalog.clearCache()
-    return AuditTables(
+    found = AuditTables(
         clusters=names,
         partitions=partitions.to_pylist(),
-        batches=listed(faulty, F.col("state") == "pending", "topic", "partition", "base_offset"),
+        batches=listed(faulty, F.col("state").isin(*HARMLESS), "topic", "partition", "base_offset"),
         minutes=listed(timed.where("short > 0 or over > 0"), "topic", "partition", "minute"),
         timeline=_timeline(task.out),
         faults=fault_facts(read_faults(task.spark, task.source)),
     )
+    written(pa.Table.from_pylist(mirror_topics(found), MIRROR_TOPICS), task.out, "mirror_topics")
+    return found
 
 
 def _timeline(out: Path) -> list[dict[str, Any]]:

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 __all__ = [
-    *("BATCH", "COLUMNS", "IS_CONTROL", "IS_EXACT", "IS_KNOWN", "IS_RAW", "IS_STORED", "IS_WRAPPED", "NONE", "PACKED"),
-    *("SEEN", "SEEN_COLUMNS", "pack", "seen"),
+    *("BATCH", "COLUMNS", "IS_ABORTED", "IS_CONTROL", "IS_EXACT", "IS_FENCED", "IS_KNOWN", "IS_RAW", "IS_STORED"),
+    *("IS_WRAPPED", "NONE", "PACKED", "SEEN", "SEEN_COLUMNS", "pack", "seen"),
 ]
 
 Columns = dict[str, pa.Array]
 
-_OF_BOTH: Final = {"topic", "partition", "base_offset", "records", "max_timestamp"}
-_OF_SOURCE: Final = {"handling", "last_offset", "control"}
+_OF_BOTH: Final = {"handling", "topic", "partition", "base_offset", "records", "max_timestamp"}
+_OF_SOURCE: Final = {"last_offset", "control"}
 _OF_TARGET: Final = {
-    *("producer_id", "producer_epoch", "base_sequence", "acks", "error"),
+    *("time_ns", "producer_id", "producer_epoch", "base_sequence", "acks", "error"),
     *("source_topic", "source_partition", "source_first"),
 }
 COLUMNS: Final = ("cluster", "kind", "direction", *sorted(_OF_BOTH | _OF_SOURCE | _OF_TARGET))
@@ -47,14 +47,15 @@ PACKED: Final = pa.schema(
         ("batches", pa.binary()),
     ]
 )
-"""`topic`, `partition`: of the source. `target_...`: the same, if `fetched`. `batches`: an array of BATCH."""
+"""`direction`: fetched, produced, or probed (where a mirror topic's log ended). `topic`, `partition`: of the source.
+`target_...`: the same, if `fetched`. `batches`: an array of BATCH."""
 BATCH: Final = np.dtype(
     [
         ("source", np.int64),  # the offset of its first record at the source
-        ("other", np.int64),  # fetched: of its last record; produced: of its first one at the target, by the answer
+        ("other", np.int64),  # of its last record; produced: of the first at the target, by the answer; probed: its end
         ("records", np.int64),
         ("max_timestamp", np.int64),
-        ("producer", np.int64),
+        ("producer", np.int64),  # probed, and IS_FENCED (which has none): the time of the request
         ("sequence", np.int32),
         ("epoch", np.int16),
         ("flags", np.uint8),
@@ -63,9 +64,9 @@ BATCH: Final = np.dtype(
 )
 NONE: Final = -1
 """An unknown offset, and no producer."""
-IS_CONTROL, IS_WRAPPED, IS_RAW, IS_EXACT, IS_STORED, IS_KNOWN = (1 << bit for bit in range(6))
+IS_CONTROL, IS_WRAPPED, IS_RAW, IS_EXACT, IS_STORED, IS_KNOWN, IS_FENCED, IS_ABORTED = (1 << bit for bit in range(8))
 """IS_EXACT: it names the source offsets that it carries. IS_STORED: the broker has it, by its answer or because there
-is none (acks 0). IS_KNOWN: the broker had it already."""
+is none (acks 0). IS_KNOWN: the broker had it already. IS_FENCED: of a mirror topic. IS_ABORTED: left out of one."""
 _INTERNAL: Final = r"^(__|[.])|[-.]internal$"
 """Names of topics that MirrorMaker 2 does not copy (ReplicationPolicy.isInternalTopic)."""
 _PIECE: Final = 250_000
@@ -85,16 +86,23 @@ def pack(source: str, target: str, prefix: str, batches: Iterable[pa.RecordBatch
     """`source`, `target`: clusters. `prefix`: what the mirror puts before a topic's name at the target. -> PACKED."""
     for piece in pieces(batches, _PIECE):
         column = encoded(piece)
-        copied = (
-            is_word(column["kind"], "batch") & ~is_word(column["handling"], "own") & (numbers(column["records"]) > 0)
-        )
-        copied &= ~_matching(column["topic"], _INTERNAL)
-        known = column["base_offset"].is_valid().to_numpy(zero_copy_only=False)
+        batch = is_word(column["kind"], "batch") & ~_matching(column["topic"], _INTERNAL)
+        own = is_word(column["handling"], "own")
+        copied = batch & ~own & (numbers(column["records"]) > 0)
+        known = _are_valid(column["base_offset"])
         fetched = is_word(column["direction"], "fetched") & is_word(column["cluster"], source) & known
         produced = is_word(column["direction"], "produced") & is_word(column["cluster"], target)
+        probed = batch & own & produced & known & _are_valid(column["source_topic"])
         produced &= ~column["control"].to_numpy(zero_copy_only=False)
         yield from _packed(_of_source(_only(column, _OF_BOTH | _OF_SOURCE, copied & fetched)))
         yield from _packed(_of_target(_only(column, _OF_BOTH | _OF_TARGET, copied & produced), prefix))
+        if probed.any():
+            yield from _packed(_of_probes(_only(column, _OF_BOTH | _OF_TARGET, probed), prefix))
+
+
+def _are_valid(column: pa.Array) -> npt.NDArray[np.bool_]:
+    flags: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+    return flags
 
 
 def _matching(names: pa.DictionaryArray, pattern: str) -> npt.NDArray[np.bool_]:
@@ -115,6 +123,7 @@ def _of_source(column: Columns) -> tuple[Columns, npt.NDArray[np.void]]:
     rows["flags"] = numbers(column["control"]) * IS_CONTROL
     rows["flags"] |= is_word(column["handling"], "wrapped") * np.uint8(IS_WRAPPED)
     rows["flags"] |= is_word(column["handling"], "raw") * np.uint8(IS_RAW)
+    rows["flags"] |= is_word(column["handling"], "aborted") * np.uint8(IS_ABORTED)
     places = {"topic": column["topic"], "partition": column["partition"]}
     return _places("fetched", places, places), rows
 
@@ -125,16 +134,30 @@ def _of_target(column: Columns, prefix: str) -> tuple[Columns, npt.NDArray[np.vo
     rows["sequence"] = numbers(column["base_sequence"], NONE)
     error = numbers(column["error"], NONE)
     is_stored = (error == 0) | (numbers(column["acks"], NONE) == 0)
-    is_exact = column["source_first"].is_valid().to_numpy(zero_copy_only=False)
+    is_exact = _are_valid(column["source_first"])
     rows["source"], rows["other"] = numbers(column["source_first"], NONE), numbers(column["base_offset"], NONE)
     rows["flags"] = is_stored * np.uint8(IS_STORED) | is_exact * np.uint8(IS_EXACT)
     rows["flags"] |= (error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER.value) * np.uint8(IS_KNOWN)
+    is_fenced = is_word(column["handling"], "fenced")
+    if is_fenced.any():
+        rows["flags"] |= is_fenced * np.uint8(IS_FENCED)
+        rows["producer"] = np.where(is_fenced, numbers(column["time_ns"]), rows["producer"])
+    return _places_of_both("produced", column, prefix), rows
+
+
+def _of_probes(column: Columns, prefix: str) -> tuple[Columns, npt.NDArray[np.void]]:
+    rows = _rows(column)
+    rows["other"], rows["producer"] = numbers(column["base_offset"]), numbers(column["time_ns"])
+    return _places_of_both("probed", column, prefix), rows
+
+
+def _places_of_both(direction: str, column: Columns, prefix: str) -> Columns:
     theirs = {"topic": column["topic"], "partition": column["partition"]}
     ours = {
         "topic": pc.coalesce(column["source_topic"].cast(pa.string()), _without(theirs["topic"], prefix)),
         "partition": pc.coalesce(column["source_partition"].cast(pa.int32()), theirs["partition"].cast(pa.int32())),
     }
-    return _places("produced", ours, theirs), rows
+    return _places(direction, ours, theirs)
 
 
 def _without(topic: pa.Array, prefix: str) -> pa.Array:

@@ -14,8 +14,10 @@ import pyarrow as pa
 
 from shoal.scenarios.jobs.audit.packing import (
     BATCH,
+    IS_ABORTED,
     IS_CONTROL,
     IS_EXACT,
+    IS_FENCED,
     IS_KNOWN,
     IS_RAW,
     IS_STORED,
@@ -34,11 +36,16 @@ Rows = npt.NDArray[Any]
 Named = dict[str, Rows]
 
 _MINUTE_MS: Final = 60_000
-_STATES: Final = ("copied", "doubled", "different", "pending", "unconfirmed", "missing")
-COPIED, DOUBLED, DIFFERENT, PENDING, UNCONFIRMED, MISSING = range(len(_STATES))
+_NEVER: Final = np.iinfo(np.int64).max
+_STATES: Final = (
+    *("copied", "doubled", "different", "pending", "unconfirmed", "missing"),
+    *("different_offset", "aborted", "below_end"),
+)
+COPIED, DOUBLED, DIFFERENT, PENDING, UNCONFIRMED, MISSING, DIFFERENT_OFFSET, ABORTED, BELOW_END = range(len(_STATES))
 _COUNTS: Final = (
     *("batches", "records", "offsets_not_seen", "fetched_again", *_STATES, "missing_records", "doubled_records"),
     *("reordered", "retries", "target_records", "short", "over"),
+    *("same_offset_records", "wrong_records", "below_end_records"),
 )
 _LONGS: Final = ("base_offset", "last_offset", "records", "max_timestamp", "fetches", "copies")
 _STATED: Final = pa.struct(
@@ -59,7 +66,8 @@ AUDITED: Final = pa.schema(
     ]
 )
 """A row for a partition. `is_copied`: a mirror fetched or sent something of it. The others are null if nothing was
-fetched. `batches`: all but the copied ones. `minutes`: their `number` counts from the beginning of Unix time."""
+fetched. `batches`: all but the copied ones. `minutes`: their `number` counts from the beginning of Unix time. The last
+three counts are null if it is no mirror topic's."""
 
 
 class _Source(NamedTuple):
@@ -95,16 +103,22 @@ def audit_place(key: tuple[pa.Scalar, ...], packed: pa.Table, tolerance: int) ->
     row = {"topic": key[0].as_py(), "partition": key[1].as_py(), "is_copied": bool(len(attempts.rows))}
     if len(source.first):
         row["is_copied"] |= bool(_are(source.flags, IS_WRAPPED | IS_RAW).any())
-        row |= _compared(source, attempts, packed, tolerance)
+        row |= _compared(source, attempts, _unpacked(packed, "probed").rows, packed, tolerance)
     return pa.Table.from_pylist([row], schema=AUDITED)
 
 
-def _compared(source: _Source, attempts: _Attempts, packed: pa.Table, tolerance: int) -> dict[str, Any]:
+def _compared(source: _Source, attempts: _Attempts, probes: Rows, packed: pa.Table, tolerance: int) -> dict[str, Any]:
+    keeps_offsets = bool(len(probes)) or bool(_are(attempts.rows["flags"], IS_FENCED).any())
     seen = _are(attempts.rows["flags"], IS_EXACT, False) | (attempts.rows["source"] >= source.first[0])
     attempts = _Attempts(attempts.rows[seen], attempts.place[seen])
-    data = _without_control(source)
-    exact = _exact(data, _copies(attempts), tolerance)
+    data = _without(source, IS_CONTROL | IS_ABORTED)
+    if keeps_offsets:
+        exact = _exact_by_offset(_without(source, IS_CONTROL), attempts.rows, _copies(attempts), probes, tolerance)
+    else:
+        exact = _exact(data, _copies(attempts), tolerance)
     timed = _minutes(data, _stored_once(attempts), tolerance)
+    if keeps_offsets:
+        timed["short"][:] = timed["over"][:] = 0  # each batch is judged by itself
     counts = {
         "batches": len(data.first),
         "records": data.records.sum(),
@@ -115,9 +129,10 @@ def _compared(source: _Source, attempts: _Attempts, packed: pa.Table, tolerance:
         "retries": _retries(attempts),
         "target_records": timed["target_records"].sum(),
         **{name: _worst(timed[name]) for name in ("short", "over")},
+        **(_counted_by_offset(exact) if keeps_offsets else {}),
     }
     return {
-        "counts": {name: int(counts[name]) for name in _COUNTS},
+        "counts": {name: int(counts[name]) if name in counts else None for name in _COUNTS},
         "batches": _listed(exact, packed),
         "minutes": _as_rows(timed),
     }
@@ -154,8 +169,8 @@ def _source(rows: Rows) -> _Source:
     return _Source(rows["source"][at], last, records, newest, flags, np.diff(np.append(at, len(rows))))
 
 
-def _without_control(source: _Source) -> _Source:
-    rows = _are(source.flags, IS_CONTROL, False)
+def _without(source: _Source, bits: int) -> _Source:
+    rows = _are(source.flags, bits, False)
     first, last, records, newest, flags, fetches = (column[rows] for column in source)
     return _Source(first, last, records, newest, flags, fetches)
 
@@ -187,31 +202,80 @@ def _exact(data: _Source, copies: _Copies, tolerance: int) -> Named:
     at = np.searchsorted(copies.first, data.first)
     was_sent = np.append(copies.first, NONE - 1)[at] == data.first
     wanted = was_sent | (_are(data.flags, IS_WRAPPED) & _are(data.flags, IS_RAW, False))
-    at, was_sent = at[wanted], was_sent[wanted]
-    at = np.where(was_sent, at, -1)
+    found = _paired(data, copies, np.where(was_sent, at, -1), wanted)
+    state = _states(found, was_sent[wanted])
+    return found | {"state": _with_pending(found, state, tolerance)}
+
+
+def _paired(data: _Source, copies: _Copies, at: Longs, wanted: Flags) -> Named:
+    """The wanted source batches, with their copies. `at`: where those are; -1: nowhere."""
+    at = at[wanted]
     ours = {"base_offset": data.first, "last_offset": data.last, "records": data.records}
     ours |= {"max_timestamp": data.max_timestamp, "fetches": data.fetches}
     theirs = {"target_offset": copies.offset, "target_records": copies.records, "place": copies.place}
-    found: Named = {
+    return {
         **{name: column[wanted] for name, column in ours.items()},
         "copies": np.append(copies.copies, 0)[at],
         **{name: np.append(column, NONE)[at] for name, column in theirs.items()},
     }
-    return found | {"state": _states(found, was_sent, tolerance)}
 
 
-def _states(found: Named, was_sent: Flags, tolerance: int) -> Rows:
-    """`pending`: one of the last `tolerance` of the missing ones, behind all that are covered."""
+def _states(found: Named, was_sent: Flags) -> Rows:
     copies = found["copies"]
     state = np.where(was_sent, UNCONFIRMED, MISSING)
     state[copies == 1] = COPIED
     state[(copies == 1) & (found["records"] != found["target_records"])] = DIFFERENT
     state[copies > 1] = DOUBLED
+    return state
+
+
+def _with_pending(found: Named, state: Rows, tolerance: int) -> Rows:
+    """`pending`: one of the last `tolerance` of the missing ones, behind all that are covered."""
     missing = np.flatnonzero(state == MISSING)
-    last = found["base_offset"][copies > 0].max(initial=NONE)
+    last = found["base_offset"][found["copies"] > 0].max(initial=NONE)
     newest = missing[max(len(missing) - tolerance, 0) :]
     state[newest[found["base_offset"][newest] > last]] = PENDING
     return state
+
+
+def _exact_by_offset(data: _Source, attempts: Rows, copies: _Copies, probes: Rows, tolerance: int) -> Named:
+    """`_exact` for a mirror topic: each batch that the mirror was given, or passed over. `probes`: of BATCH.
+
+    Another consumer may have fetched what the mirror has not come to yet.
+    """
+    at = np.searchsorted(copies.first, data.first)
+    was_sent = np.append(copies.first, NONE - 1)[at] == data.first
+    is_aborted, was_given = _are(data.flags, IS_ABORTED), _are(data.flags, IS_WRAPPED)
+    seen = is_aborted | was_given
+    is_passed = np.logical_or.accumulate(seen) & np.logical_or.accumulate(seen[::-1])[::-1]
+    wanted = was_sent | ((was_given | is_passed) & ~is_aborted)
+    found = _paired(data, copies, np.where(was_sent, at, -1), wanted)
+    state, offset = _states(found, was_sent[wanted]), found["target_offset"]
+    state[(found["copies"] > 0) & (offset == NONE)] = UNCONFIRMED
+    state[(found["copies"] == 1) & (offset != NONE) & (offset != found["base_offset"])] = DIFFERENT_OFFSET
+    unknown = (state == MISSING) | (state == UNCONFIRMED)
+    state[unknown & _are_below_end(found["last_offset"], attempts, probes)] = BELOW_END
+    state[is_aborted[wanted] & (found["copies"] > 0)] = ABORTED
+    return found | {"state": _with_pending(found, state, tolerance)}
+
+
+def _are_below_end(last: Longs, attempts: Rows, probes: Rows) -> Flags:
+    """Whether the target's log was known to end behind a batch before any answer for a later batch was known. So the
+    answers for both may have been lost, when Shoal or a connection stopped.
+    """
+    answered = attempts[_are(attempts["flags"], IS_STORED)]
+    found: Flags = _earliest_behind(last, probes["other"] - 1, probes["producer"]) < _earliest_behind(
+        last, answered["source"], answered["producer"]
+    )
+    return found
+
+
+def _earliest_behind(last: Longs, offset: Longs, time: Longs) -> Longs:
+    """For each offset of `last`: the earliest time of an equal or larger offset; _NEVER if there is none."""
+    order = np.argsort(offset)
+    earliest = np.minimum.accumulate(np.append(time[order], _NEVER)[::-1])[::-1]
+    found: Longs = earliest[np.searchsorted(offset[order], last)]
+    return found
 
 
 def _counted(exact: Named) -> Mapping[str, int]:
@@ -224,6 +288,16 @@ def _counted(exact: Named) -> Mapping[str, int]:
     }
 
 
+def _counted_by_offset(exact: Named) -> Mapping[str, int]:
+    state, records = exact["state"], exact["records"]
+    wrong = np.isin(state, (DOUBLED, DIFFERENT, DIFFERENT_OFFSET, ABORTED))
+    return {
+        "same_offset_records": records[state == COPIED].sum(),
+        "wrong_records": records[wrong].sum(),
+        "below_end_records": records[state == BELOW_END].sum(),
+    }
+
+
 def _reordered(exact: Named) -> int:
     """First copies that were appended after a later batch, in the same partition of the target."""
     known = np.flatnonzero(exact["target_offset"] != NONE)
@@ -233,7 +307,7 @@ def _reordered(exact: Named) -> int:
 
 
 def _retries(attempts: _Attempts) -> int:
-    is_known = attempts.rows["producer"] != NONE
+    is_known = (attempts.rows["producer"] != NONE) & _are(attempts.rows["flags"], IS_FENCED, False)
     rows, place = attempts.rows[is_known], attempts.place[is_known]
     columns = [place, *(rows[name] for name in ("producer", "epoch", "sequence"))]
     order = np.lexsort(columns)

@@ -12,7 +12,10 @@ from shoal.scenarios.report.report import Chart, Column, Fact, Listed, Report, S
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["AuditTables", "audit_report", "complaints", "total"]
+__all__ = ["HARMLESS", "MIRROR_COUNTS", "AuditTables", "audit_report", "complaints", "mirror_topics", "total"]
+
+HARMLESS: Final = ("pending", "below_end")
+"""States that are no finding."""
 
 _SHOWN: Final = 50
 _YEAR_2000: Final = 946_684_800
@@ -33,21 +36,50 @@ class AuditTables:
 def total(found: AuditTables, key: str) -> int:
     """Sum over all partitions. If both methods find some, the larger sum."""
     also = {"missing_records": "short", "doubled_records": "over"}.get(key, key)
-    return sum(max(row[key], row[also]) for row in found.partitions)
+    return sum(max(row[key] or 0, row[also] or 0) for row in found.partitions)
+
+
+def mirror_topics(found: AuditTables) -> list[dict[str, Any]]:
+    """Records of each topic that keeps its offsets, by name."""
+    topics: dict[str, dict[str, Any]] = {}
+    for row in found.partitions:
+        if row["same_offset_records"] is not None:
+            sums = topics.setdefault(row["topic"], {"topic": row["topic"], "partitions": 0, **dict.fromkeys(_SUMS, 0)})
+            sums["partitions"] += 1
+            for name, key in _SUMS.items():
+                sums[name] += row[key]
+    return list(topics.values())
+
+
+_SUMS: Final = {
+    "same_offset": "same_offset_records",
+    "wrong": "wrong_records",
+    "missing": "missing_records",
+    "below_end": "below_end_records",
+    "batches_at_another_offset": "different_offset",
+    "batches_doubled": "doubled",
+    "batches_aborted": "aborted",
+}
+MIRROR_COUNTS: Final = ("partitions", *_SUMS)
 
 
 def complaints(found: AuditTables) -> Iterator[str]:
     """A line for each missing or doubled batch or count; then a summary."""
     for row in found.batches.rows[:_SHOWN]:
-        if row["state"] != "pending":
+        if row["state"] not in HARMLESS:
             place = f"{row['topic']}-{row['partition']} offsets {row['base_offset']}-{row['last_offset']}"
-            yield f"{row['state']}: {place} ({row['records']} records)"
-    if found.batches.total > _SHOWN:
-        yield f"... and {found.batches.total - _SHOWN} more batches: see the table batches.parquet"
+            at = f", at {row['target_offset']}" if row["state"] == "different_offset" else ""
+            yield f"{row['state'].replace('_', ' ')}: {place} ({row['records']} records){at}"
+    findings = found.batches.total - sum(total(found, state) for state in HARMLESS)
+    if findings > _SHOWN:
+        yield f"... and {findings - _SHOWN} more batches: see the table batches.parquet"
     for row in found.partitions:
         for key, words in (("short", "missing by count"), ("over", "too many by count")):
             if row[key]:
                 yield f"{words}: {row['topic']}-{row['partition']}: {row[key]} records"
+    for topic in mirror_topics(found):
+        counts = f"{topic['same_offset']:,} records at the same offset, wrong: {topic['wrong']:,}"
+        yield f"{topic['topic']}: {counts}, below the log's end: {topic['below_end']:,}"
     missing, doubled = total(found, "missing_records"), total(found, "doubled_records")
     copied, pending = sum(row["target_records"] for row in found.partitions), total(found, "pending")
     summary = f"{copied:,} records at the target; missing: {missing:,}, doubled: {doubled:,}"
@@ -57,22 +89,31 @@ def complaints(found: AuditTables) -> Iterator[str]:
 def audit_report(found: AuditTables) -> Report:
     missing, doubled = total(found, "missing_records"), total(found, "doubled_records")
     records = sum(row["records"] for row in found.partitions)
-    verdict = "incomplete" if missing else "complete"
+    topics, wrong = mirror_topics(found), total(found, "wrong_records")
+    verdict = "incomplete" if missing else "not the same" if wrong else "complete"
     facts = [
-        Fact(name="The copy is", value=verdict, bad=bool(missing)),
+        Fact(name="The copy is", value=verdict, bad=bool(missing or wrong)),
         Fact.count("Records at the source", records),
         Fact.count("Missing records", missing, bad=True),
         Fact.count("Doubled records", doubled, bad=True),
-        *(Fact.count(name, total(found, key), bad=bad) for name, key, bad in _COUNTED),
+        *(
+            Fact.count(name, total(found, key), bad=bad)
+            for name, key, bad in (*_COUNTED, *(_BY_OFFSET if topics else ()))
+        ),
     ]
     return Report(
         job="audit",
         title=f"Audit: from {found.clusters[0] or 'the source'} to {found.clusters[1] or 'the target'}",
         facts=[*facts, *found.faults],
-        sections=[_timeline(found), _batches(found), _minutes(found), _partitions(found)],
+        sections=[
+            *([_mirror_topics(topics)] if topics else []),
+            *(_timeline(found), _batches(found), _minutes(found), _partitions(found)),
+        ],
         tables={"batches": found.batches, "minutes": found.minutes},
         summary={
-            "audit": {"missing": missing, "doubled": doubled} | {key: total(found, key) for _, key, _ in _COUNTED}
+            "audit": {"missing": missing, "doubled": doubled}
+            | {key: total(found, key) for _, key, _ in _COUNTED}
+            | {"mirror_topics": topics}
         },
     )
 
@@ -83,6 +124,22 @@ _COUNTED: Final = (
     ("Retries", "retries", False),
     ("Fetched again", "fetched_again", False),
 )
+
+_BY_OFFSET: Final = (
+    ("Records at the same offset", "same_offset_records", False),
+    ("Wrong records of mirror topics", "wrong_records", True),
+    ("Records below the log's end", "below_end_records", False),
+)
+
+
+def _mirror_topics(topics: Sequence[Mapping[str, Any]]) -> Section:
+    return Section(
+        heading="Mirror topics",
+        says="Records that the target's broker says it has at their source's offset, once. Wrong: batches at another "
+        "offset, doubled, aborted at the source, or with another number of records. Below the log's end: the answer "
+        "was lost when Shoal or a connection stopped, and the log ended behind them when Shoal asked again.",
+        content=[Table(columns=_MIRROR_TOPICS, rows=topics[:_SHOWN])],
+    )
 
 
 def _timeline(found: AuditTables) -> Section:
@@ -131,6 +188,17 @@ def _cut(table: Listed) -> str:
 
 
 _PLACE: Final = (Column(key="topic", heading="Topic"), Column(key="partition", heading="Partition", form="d"))
+_MIRROR_TOPICS: Final = (
+    Column(key="topic", heading="Topic"),
+    Column(key="partitions", heading="Partitions", form="d"),
+    Column(key="same_offset", heading="At the same offset", form=",d"),
+    Column(key="wrong", heading="Wrong", form=",d"),
+    Column(key="missing", heading="Missing", form=",d"),
+    Column(key="below_end", heading="Below the log's end", form=",d"),
+    Column(key="batches_at_another_offset", heading="Batches at another offset", form=",d"),
+    Column(key="batches_doubled", heading="Doubled", form=",d"),
+    Column(key="batches_aborted", heading="Aborted", form=",d"),
+)
 _BATCHES: Final = (
     Column(key="state", heading="State"),
     *_PLACE,
@@ -138,6 +206,7 @@ _BATCHES: Final = (
     Column(key="last_offset", heading="To offset", form=",d"),
     Column(key="records", heading="Records", form=",d"),
     Column(key="copies", heading="Copies", form="d"),
+    Column(key="target_offset", heading="At the target", form=",d"),
 )
 _MINUTES: Final = (
     *_PLACE,

@@ -21,6 +21,7 @@ from shoal.protocol.messages.produce import (
     encode_produce_response,
     read_produce_request,
 )
+from shoal.protocol.mirror_topics.probe import PROBE_BATCH
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.records.key_sample import KeySampler
 from shoal.protocol.wire.compression import Codec, stated_size
@@ -292,6 +293,22 @@ def test_a_judged_answer_waits_for_its_verdict() -> None:
     assert len(kept.raw) == len(rows)
 
 
+def test_aborted_batches_are_named_also_within_an_envelope() -> None:
+    tap, kept = new_tap()
+    tap.note(1, RequestAnnotation(judged=True))
+    tap.sent(memoryview(simple_request(1, 4, 1)), 1)
+    four = b"".join(a_batch(first, 10, Codec.NONE) for first in (0, 10, 20, 30))
+    tap.received(memoryview(fetch_answer(1, four)), 2)
+    tap.judge(1, {("t", 0): FetchOutcome(wrapped=[(0, 29)], aborted={10, 30}, reason="known")})
+    assert {row["log_offset"]: row["handling"] for row in kept.rows} == {
+        0: Handling.WRAPPED,
+        10: Handling.ABORTED,
+        20: Handling.WRAPPED,
+        30: Handling.ABORTED,
+    }
+    assert {row["reason"] for row in kept.rows} == {None}
+
+
 def test_what_is_behind_the_last_batch_that_was_given_makes_no_row() -> None:
     """It is fetched again, and would be counted twice."""
     tap, kept = new_tap()
@@ -315,18 +332,62 @@ def test_a_verdict_may_come_before_the_end_of_a_long_answer() -> None:
     assert len(kept.raw) == len(Codec)
 
 
+def produced(tap: Tap, record_set: bytes, base_offset: int, error: int = 0) -> None:
+    """A request 8 with acks -1 for partition 0 of topic t, and its answer."""
+    body = b"\xff\xff" + (-1).to_bytes(2, signed=True) + bytes(4) + b"\0\0\0\1\0\1t\0\0\0\1" + bytes(4)
+    tap.sent(memoryview(simple_request(0, 3, 8, body + len(record_set).to_bytes(4) + record_set)), 1)
+    part = bytearray(encode_partition_error(3, 0, error))
+    part[6:14] = base_offset.to_bytes(8, signed=True)
+    tap.received(memoryview(b"".join(encode_produce_response(3, 8, [("t", [part])], throttle_ms=0))), 3)
+
+
+def fenced(first: int, count: int, gap: int = 0) -> bytes:
+    batch = bytearray(a_batch(first, count, Codec.NONE))
+    batch[12:16] = (-2 - gap).to_bytes(4, signed=True)
+    return bytes(batch)
+
+
+@pytest.mark.parametrize("moved", [0, 7])
+def test_batches_of_a_mirror_topic_have_their_gaps_at_the_target(moved: int) -> None:
+    """The broker says where the first one is. A set may have gaps, and empty batches over them."""
+    tap, kept = new_tap()
+    offsets = [(100, 109), None, (130, 139), (145, 154)]
+    made = [one and BatchSource("from", 0, *one, handling=Handling.FENCED) for one in offsets]
+    tap.note(8, RequestAnnotation(sources={("t", 0): made}))
+    empty = encode_batch((), base_offset=110, leader_epoch=-2, last_offset_delta=19)
+    produced(tap, fenced(100, 10) + empty + fenced(130, 10) + fenced(145, 10, gap=5), 100 + moved)
+    rows = [row for row in kept.rows if row["handling"] is Handling.FENCED]
+    assert [row["log_offset"] - moved for row in rows] == [row["source_first"] for row in rows] == [100, 130, 145]
+    assert [row["record_count"] for row in kept.rows if row["handling"] is not Handling.FENCED] == [0]
+
+
+def test_refused_batches_of_a_mirror_topic_are_nowhere() -> None:
+    tap, kept = new_tap()
+    made = [BatchSource("from", 0, first, first + 9, handling=Handling.FENCED) for first in (0, 10)]
+    tap.note(8, RequestAnnotation(sources={("t", 0): made}))
+    produced(tap, fenced(0, 10) + fenced(10, 10), -1, error=45)
+    assert [(row["log_offset"], row["error"]) for row in kept.rows] == [(-1, 45)] * 2
+
+
+def test_a_probe_names_the_source_of_its_mirror_topic() -> None:
+    tap, kept = new_tap()
+    sources: dict[tuple[str | bytes, int], list[BatchSource | None]] = {
+        ("t", 0): [BatchSource("from", 3, -1, -1, handling=Handling.OWN)]
+    }
+    tap.note(8, RequestAnnotation(treatment=Treatment(handling=Handling.OWN), sources=sources))
+    produced(tap, PROBE_BATCH, 640)
+    (row,) = kept.rows
+    assert (row["handling"], row["source_topic"], row["source_partition"]) == (Handling.OWN, "from", 3)
+    assert (row["log_offset"], row["record_count"], row["source_first"]) == (640, 0, -1)
+
+
 def test_unwrapped_batches_have_their_source() -> None:
     tap, kept = new_tap()
     sources: dict[tuple[str | bytes, int], list[BatchSource | None]] = {
         ("t", 0): [BatchSource("from", 4, 70, 79), None, BatchSource("from", 4, 80, 89, "what is wrong with it")]
     }
     tap.note(8, RequestAnnotation(treatment=Treatment(handling=Handling.RAW, reason="plain"), sources=sources))
-    three = b"".join(a_batch(0, 10, Codec.NONE) for _ in range(3))
-    body = b"\xff\xff" + (-1).to_bytes(2, signed=True) + bytes(4) + b"\0\0\0\1\0\1t\0\0\0\1" + bytes(4)
-    tap.sent(memoryview(simple_request(0, 3, 8, body + len(three).to_bytes(4) + three)), 1)
-    part = bytearray(encode_partition_error(3, 0, 0))
-    part[6:14] = (500).to_bytes(8)
-    tap.received(memoryview(b"".join(encode_produce_response(3, 8, [("t", [part])], throttle_ms=0))), 3)
+    produced(tap, b"".join(a_batch(0, 10, Codec.NONE) for _ in range(3)), 500)
     found = [
         (
             row["log_offset"],

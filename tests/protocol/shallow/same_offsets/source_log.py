@@ -22,6 +22,7 @@ class SourceLog:
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)  # base, last, bytes
     committed: dict[int, tuple[int, bytes, bytes]] = field(default_factory=dict)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)  # producer id, first offset, marker's offset
+    left_out: list[int] = field(default_factory=list)  # base offsets of aborted batches
 
     def __post_init__(self) -> None:
         self.end = self.start
@@ -51,6 +52,8 @@ class SourceLog:
                     b"k%d" % (self.end + delta),
                     (b"v%d" % self.end),
                 )
+        else:
+            self.left_out.append(self.end)
         self._add(made, last)
 
     def mark(self, producer_id: int, kind: bytes, first: int) -> None:

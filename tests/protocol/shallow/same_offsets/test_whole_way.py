@@ -76,6 +76,8 @@ class Way:
         else:
             return
         assert covered.problem is None
+        fetched = {header.base_offset for _, _, header in scan(frame, 0, len(frame)).batches()}
+        assert {*covered.aborted} == fetched & {*self.source.left_out}
         record_set = b"".join(covered.wrapped.parts or ())
         for start, end, header in scan(record_set, 0, len(record_set)).batches():
             assert header.base_offset >= self.position  # else the mirror's consumer leaves it out

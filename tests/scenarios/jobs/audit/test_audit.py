@@ -1,10 +1,13 @@
 """The audit on mirrored traffic with known faults: it finds each one, names it correctly, and finds nothing else."""
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,7 +19,7 @@ from shoal.scenarios.jobs.folding import fold_rows
 from shoal.scenarios.jobs.task import Task
 from tests.scenarios.jobs.captures import as_rows, one_chunk, write_index
 from tests.support.captures.synthetic import Array, Chunk
-from tests.support.captures.synthetic_mirror import Faults, Mirrored, mirrored
+from tests.support.captures.synthetic_mirror import Faults, Mirrored, mirrored, same_offsets
 
 ROWS = 2_000
 Audit = Callable[..., "Result"]
@@ -202,6 +205,39 @@ def test_what_is_missing_is_listed_and_fails_the_command(
 
 def test_a_complete_copy_ends_well(spark: SparkSession, tmp_path: Path) -> None:
     assert run(task(spark, mirrored(one_chunk(ROWS)).both, tmp_path, "--tolerance", "0")) == 0
+
+
+def test_a_mirror_topic_is_proven_record_by_record(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = same_offsets(mirrored(one_chunk(ROWS)))
+    copy.target.rows["topic"][copy.target.rows["topic"] == 1] = len(copy.both.names) + 1
+    copy = replace(copy, target=Chunk(rows=copy.target.rows, names=(*copy.both.names, f"a.{copy.both.names[0]}")))
+    names = copy.target.names
+    rows = np.concatenate([copy.fetched.rows, copy.target.rows])
+    assert run(task(spark, Chunk(rows=rows, names=names), tmp_path, "--tolerance", "0")) == 0
+    proven = int(copy.fetched.rows["record_count"].sum())
+    table = pq.read_table(tmp_path / "out" / "mirror_topics.parquet").to_pylist()
+    assert {row["topic"] for row in table} == {names[number - 1] for number in np.unique(copy.fetched.rows["topic"])}
+    assert sum(row["same_offset"] for row in table) == proven
+    assert sum(row["wrong"] + row["missing"] + row["below_end"] for row in table) == 0
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["audit"]["mirror_topics"] == table
+    assert "records at the same offset, wrong: 0" in capsys.readouterr().out
+
+
+def test_one_offset_that_differs_fails_the_command(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = same_offsets(mirrored(one_chunk(ROWS)))
+    wrong = copy.target.rows[ROWS // 2 : ROWS // 2 + 1]
+    wrong["log_offset"] += 1
+    assert run(task(spark, copy.both, tmp_path)) == 1
+    told = capsys.readouterr().out
+    first, last = wrong["source_first"][0], wrong["source_last"][0]
+    place = f"{copy.both.names[wrong['topic'][0] - 1]}-{wrong['partition'][0]} offsets {first}-{last}"
+    assert f"different offset: {place} ({wrong['record_count'][0]} records), at {first + 1}" in told
+    assert "missing: 0, doubled: 0" in told
+    assert "not the same" in (tmp_path / "out" / "audit.html").read_text()
 
 
 def test_clusters_that_are_not_clear_have_to_be_named(spark: SparkSession, tmp_path: Path) -> None:
