@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.records.scan import scan
-from shoal.protocol.shallow.same_offsets.covers import cover, cover_nothing
+from shoal.protocol.shallow.same_offsets.covers import Covered, cover, cover_nothing
 from shoal.protocol.shallow.same_offsets.fenced import FencedPartition, FencedSet
 from shoal.protocol.shallow.same_offsets.log_ends import LogEnd, LogEnds
 from shoal.protocol.shallow.same_offsets.place import Place, Standing
@@ -25,7 +25,10 @@ STEPS = st.lists(st.sampled_from(("fetch", "produce", "lose", "again", "restart"
 
 
 class Way:
-    """A mirror between the two logs. `queue`: what it has fetched and not produced."""
+    """A mirror between the two logs. `queue`: what it has fetched and not produced.
+
+    `given`, `asked` and `answered` are called with what passes, for tests that record it.
+    """
 
     def __init__(self, source: SourceLog, target: TargetLog, serials: count[int], data: st.DataObject) -> None:
         self.source = source
@@ -45,6 +48,15 @@ class Way:
         self.place = Place()
         self.position = self._data.draw(st.sampled_from((self.source.start, self.target.end, self.source.end)))
 
+    def given(self, frame: bytes, covered: Covered) -> None:
+        """The mirror gets this of the source's answer."""
+
+    def asked(self) -> None:
+        """The target was asked where its log ends."""
+
+    def answered(self, plan: Plan, sent: FencedSet, code: int) -> None:
+        """The target has answered."""
+
     def fetch(self) -> None:
         offset = self.place.ask(self.position)
         found = self.source.fetch(offset, self._data.draw(st.integers(1, 4)))
@@ -57,6 +69,7 @@ class Way:
             self.place.give_locator(b"token", 0.0)
             self.position = self.place.position
             self.place.locate(self.target.end, self.target.start)
+            self.asked()
             return
         frame, aborted = found
         since = self.place.since(self.source.end)
@@ -78,6 +91,7 @@ class Way:
         assert covered.problem is None
         fetched = {header.base_offset for _, _, header in scan(frame, 0, len(frame)).batches()}
         assert {*covered.aborted} == fetched & {*self.source.left_out}
+        self.given(frame, covered)
         record_set = b"".join(covered.wrapped.parts or ())
         for start, end, header in scan(record_set, 0, len(record_set)).batches():
             assert header.base_offset >= self.position  # else the mirror's consumer leaves it out
@@ -109,7 +123,10 @@ class Way:
         plan = plan_record_set(record_set, 0, len(record_set))
         assert isinstance(plan, Plan)
         assert plan.keeps_offsets
-        known = self.ends.of(TARGET) or LogEnd(self.target.start, self.target.end, self.target.end)
+        known = self.ends.of(TARGET)
+        if known is None:
+            known = LogEnd(self.target.start, self.target.end, self.target.end)
+            self.asked()
         fenced = FencedPartition(TARGET, plan, self.ends, known, text=lambda _: self.target.text)
         fenced.sets = self._data.draw(st.booleans())
         self.findings = fenced.findings()
@@ -121,7 +138,9 @@ class Way:
                 if len(in_flight) < self._data.draw(st.integers(1, 8)):
                     continue
             assert in_flight
-            code = self.target.produce(b"".join(in_flight.popleft().buffers()))
+            first = in_flight.popleft()
+            code = self.target.produce(b"".join(first.buffers()))
+            self.answered(plan, first, code)
             self.findings += fenced.answered(code, 0)
         assert fenced.next_record_set() is None
         if any(isinstance(found, CopyMisplaced) for found in self.findings):

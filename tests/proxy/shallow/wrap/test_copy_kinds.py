@@ -35,7 +35,7 @@ CODES = {
 
 @dataclass
 class Target:
-    """`topics`: what the leader of each partition says. None: it has no leader. `silent`: nobody answers."""
+    """`topics`: what the leader of each partition says. None: it has no leader. `silent`: no broker answers."""
 
     topics: dict[str, list[State | None]] = field(default_factory=dict)
     silent: bool = False
@@ -57,7 +57,7 @@ class ScriptedLeaders(Leaders):
     async def learn(self, topics: Iterable[str]) -> frozenset[str] | None:
         await trio.lowlevel.checkpoint()
         if self._target.silent:
-            raise NoAnswer("nobody is there")
+            raise NoAnswer("no broker is there")
         return frozenset(topics) - self._target.topics.keys()
 
     def partitions(self, topic: str) -> list[TopicPartition]:
@@ -177,7 +177,7 @@ async def test_a_topic_that_has_the_name_of_the_source_is_no_copy_at_first(
     ("target", "word"),
     [
         (Target(), "the target has no topic 'A.orders' or 'orders'"),
-        (Target({"A.orders": [ORDINARY]}, silent=True), "nobody is there"),
+        (Target({"A.orders": [ORDINARY]}, silent=True), "no broker is there"),
         (Target({"A.orders": [ORDINARY]}, demands_login=True), "Shoal has none"),
         (Target({"A.orders": [State.REFUSED]}), "TOPIC_AUTHORIZATION_FAILED"),
     ],
