@@ -39,6 +39,7 @@ class Way:
         self._serials = serials
         self._data = data
         self._last = b""
+        self._has_dropped = False
         self.place = Place()
         self.restart()
 
@@ -114,6 +115,7 @@ class Way:
         """The mirror drops a record, and goes on: it is misplaced then."""
         if self.queue:
             self.queue.popleft()
+            self._has_dropped = True
 
     def broker(self) -> None:
         """Shoal's connection to the broker ends."""
@@ -156,6 +158,8 @@ class Way:
             if self.target.end == self.source.end and not self.queue:
                 return
             self.fetch()
+            if self._has_dropped and not self.queue and self.place.offset >= self.source.end:
+                self.place = Place()  # no record follows by which it is noticed: until the mirror connects again
             while self.queue:
                 self.produce()
         raise AssertionError("it does not come to an end")
