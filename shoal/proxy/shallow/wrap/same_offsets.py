@@ -257,6 +257,8 @@ class SameOffsets:
             found = cover_nothing(since, its_context)  # other empty answers may have had no room for a record
         else:
             return None
+        if not found.compares and place.go_back():
+            return None
         if found.problem is not None and not found.wrapped.envelopes:
             stop_copy(self._listener, self._places, partition, found.problem)
             return None
