@@ -19,9 +19,9 @@ __all__ = ["copy_resumed", "source_expired", "stop_copy"]
 log = logging.getLogger("shoal.unwrap")
 
 
-def stop_copy(listener: str, places: Places, source: TopicPartition, why: str) -> None:
-    """The partition waits; logged once for each reason."""
-    if not places.stop(source, why, trio.current_time()):
+def stop_copy(listener: str, places: Places, source: TopicPartition, why: str, *, leaves_out: bool = False) -> None:
+    """The partition waits; logged once for each reason. `leaves_out`: see `Places`."""
+    if not places.stop(source, why, trio.current_time(), leaves_out=leaves_out):
         return
     topic, partition = source
     values = event(

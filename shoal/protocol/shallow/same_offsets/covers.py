@@ -4,7 +4,7 @@ A mirror topic takes batches at their own offsets, so nothing must be raw: tiny 
 records and transaction markers are left out: their offsets are gaps. Each envelope says which offsets it covers; the
 first one begins where the target ends, the next one where the one before ends.
 
-A batch that the target has already may go along, to be compared with the target's log: it differs if the source was
+Batches that the target has already may go along, to be compared with the target's log: they differ if the source was
 truncated or created again. Not a batch with holes: compaction may have changed it since.
 
 The offset of the synthetic batch is that of the last covered record, or the mirror's next one, if that is higher: a
@@ -35,7 +35,7 @@ _LAST_CODEC = max(Codec)
 class Since(NamedTuple):
     """Where the copy ends (`covered`), and what was asked for from the source (`offset`, at least `covered`).
 
-    `compare`: the batch before `offset` goes along. `end`: where the source ends for a read_committed consumer.
+    `compare`: batches before `offset` go along. `end`: where the source ends for a read_committed consumer.
     """
 
     covered: int
@@ -47,12 +47,14 @@ class Since(NamedTuple):
 class Covered(NamedTuple):
     """`position` is the mirror's next offset, `wrapped.next_offset` that of the source.
 
-    `problem`: why the next batch cannot be mirrored. `aborted`: base offsets of batches that were left out.
+    `problem`: why the next batch cannot be mirrored. `compares`: a batch of before goes along. `aborted`: base offsets
+    of batches that were left out.
     """
 
     wrapped: Wrapped
     position: int
     problem: str | None
+    compares: bool
     aborted: Sequence[int] = ()
 
 
@@ -120,7 +122,8 @@ def _enveloped(
         next_offset=covered,
         raw_next=None,
     )
-    return Covered(wrapped, position, problem)
+    compares = any(header.last_offset < since.offset for run in runs for _, _, header in run.spans)
+    return Covered(wrapped, position, problem, compares)
 
 
 def _runs(

@@ -2,7 +2,8 @@
 
 The field partitionLeaderEpoch, which no CRC covers, says where the log must end for a batch to be appended (see the
 package shoal.agent.mirror of the Java agent). So several sets may be in flight: after a refused one, the broker refuses
-all that follow. What the log has already is sent, too: the broker compares it, and leaves it out.
+all that follow. What the log has already is sent, too: the broker compares it, and leaves it out. Such a set moves no
+fence: what is new waits until it is answered.
 
 The first error ends the sending. When everything in flight is answered:
 
@@ -176,8 +177,11 @@ class FencedPartition:
         made, flags, size, before = list[MirroredBatch](), list[int](), 0, self._end
         most = SET_BYTES if room is None else min(room, SET_BYTES)
         limit = self._most if self.sets else 1
+        only_known = any(sent.end == sent.before for sent in self._in_flight)
         while self._queue and len(made) < limit:
             batch = self._queue[0]
+            if only_known and batch.last >= self._end:
+                break
             if made and (size + batch.size > most or not self._may_follow(batch, made)):
                 break
             if not made and room is not None and batch.size > room:
@@ -186,6 +190,8 @@ class FencedPartition:
             made.append(self._queue.popleft())
             size += batch.size
             self._end = max(self._end, batch.last + 1)
+        if not made:
+            return None
         sent = FencedSet(made, flags, before, self._end)
         self._in_flight.append(sent)
         return sent

@@ -1,4 +1,8 @@
-"""Where the copies end that an unwrapping listener writes to: asked from each leader, then followed."""
+"""Where the copies end that an unwrapping listener writes to: asked from each leader, then followed.
+
+Each connection asks for itself: it may lead to another broker, or to the same one after a restart, and a broker without
+the agent would append a batch with the offset 0 again, as an ordinary one.
+"""
 
 from typing import NamedTuple
 
@@ -22,6 +26,15 @@ class LogEnds:
     def __init__(self, *, most: int = MAX_PARTITIONS) -> None:
         self._most = most
         self._known: dict[TopicPartition, LogEnd] = {}
+        self._asked: dict[TopicPartition, int] = {}  # the number of the connection
+
+    def must_ask(self, partition: TopicPartition, connection: int) -> bool:
+        return partition not in self._known or self._asked.get(partition) != connection
+
+    def asked(self, partition: TopicPartition, known: LogEnd, connection: int) -> None:
+        """The leader has answered on this connection."""
+        self.learn(partition, known)
+        self._asked[partition] = connection
 
     def of(self, partition: TopicPartition) -> LogEnd | None:
         return self._known.get(partition)
@@ -29,11 +42,13 @@ class LogEnds:
     def learn(self, partition: TopicPartition, known: LogEnd) -> None:
         if len(self._known) >= self._most:
             self._known.clear()
+            self._asked.clear()
         self._known[partition] = known
 
     def forget(self, partition: TopicPartition) -> None:
         self._known.pop(partition, None)
+        self._asked.pop(partition, None)
 
     def forget_topic(self, topic: str) -> None:
         for partition in [partition for partition in self._known if partition.topic == topic]:
-            del self._known[partition]
+            self.forget(partition)

@@ -7,6 +7,9 @@ nothing, and one that has committed less copies nothing again:
 
     UNKNOWN ── locator given ──> LOCATING ── it came back ──> KNOWN ── a request for another position ──> UNKNOWN
 
+What is asked for first begins before the end of the copy, to be compared with it. Where the copy ends with a marker, an
+aborted transaction or a batch with holes, nothing there can be compared: then it begins farther back.
+
 `position` is the mirror's next offset, `offset` that of the source. Both are equal as long as the mirror is not ahead.
 A place belongs to one connection of a mirror, so a mirror that connects again is located again.
 """
@@ -18,6 +21,7 @@ from shoal.protocol.shallow.same_offsets.covers import Since
 
 __all__ = ["LOCATOR_SECONDS", "Place", "Standing"]
 
+_BACK = (1, 16, 256, 4096)  # offsets before the end of the copy
 LOCATOR_SECONDS = 30.0
 """A locator that has not come back is given again after this time. A mirror may have much to produce before it."""
 
@@ -30,7 +34,9 @@ class Standing(Enum):
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """`asked`: the source's offset in the broker's fetch session; -1: another. `version`: see `Places`."""
+    """`asked`: the source's offset in the broker's fetch session; -1: another. `version`: see `Places`. `steps_back`:
+    of `_BACK`, while something is to be compared; `copy_start`: where the copy begins.
+    """
 
     position: int = -1
     standing: Standing = Standing.UNKNOWN
@@ -38,6 +44,8 @@ class Place:
     offset: int = -1
     covered: int = -1
     compare: bool = False
+    steps_back: int = 0
+    copy_start: int = 0
     token: bytes = b""
     given_at: float = 0.0
     version: int = 0
@@ -82,10 +90,19 @@ class Place:
         """The locator came back: the copy has the offsets `log_start` to `log_end` (exclusive)."""
         self.standing, self.token = Standing.KNOWN, b""
         self.compare = log_end > log_start
+        self.steps_back, self.copy_start = 0, log_start
         self.covered = log_end
         self.offset = log_end - 1 if self.compare else log_end
         if log_end <= self.source_start:  # what is between is gone, and what was before
             self.offset, self.compare = self.source_start, False
+
+    def go_back(self) -> bool:
+        """Nothing in the answer can be compared -> whether the source must be asked again, for more of before."""
+        start, self.steps_back = max(self.copy_start, self.source_start), self.steps_back + 1
+        if not self.compare or self.offset <= start or self.steps_back == len(_BACK):
+            return False
+        self.offset = max(start, self.covered - _BACK[self.steps_back])
+        return True
 
     def since(self, end: int) -> Since:
         """For the answer to the latest request; `end`: where the source ends."""

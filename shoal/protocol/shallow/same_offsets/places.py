@@ -52,10 +52,11 @@ class Returned(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why a partition waits; it is tried again at `until`."""
+    """Why a partition waits; it is tried again at `until`. `leaves_out`: what a mirror still has is not produced."""
 
     why: str
     until: float
+    leaves_out: bool = False
 
 
 @dataclass(slots=True)
@@ -183,11 +184,16 @@ class Places:
         place.locate(log_end, log_start)
         return True
 
-    def stop(self, partition: TopicPartition, why: str, now: float) -> bool:
+    def leaves_out(self, partition: TopicPartition) -> bool:
+        """An envelope has stopped it, and no locator has come back since: what follows that one was not compared."""
+        stop = self.stops.get(partition)
+        return stop is not None and stop.leaves_out
+
+    def stop(self, partition: TopicPartition, why: str, now: float, *, leaves_out: bool = False) -> bool:
         """The partition waits -> whether this is news."""
         known = self.stops.get(partition)
         self.lose(partition)
-        self.stops[partition] = Stop(why, now + STOPPED_SECONDS)
+        self.stops[partition] = Stop(why, now + STOPPED_SECONDS, leaves_out)
         return known is None or known.why != why
 
     def appended(self, partition: TopicPartition) -> Stop | None:

@@ -70,7 +70,12 @@ class Copies:
         self, connection: Connection, client_id: str, plans: Mapping[TopicPartition, Plan]
     ) -> dict[TopicPartition, Located]:
         """Raises UpstreamLost and UpstreamFault."""
-        asked = [partition for partition, plan in plans.items() if plan.locators or self.ends.of(partition) is None]
+        left_out = [partition for partition, plan in plans.items() if self._is_left_out(plan)]
+        asked = [
+            partition
+            for partition, plan in plans.items()
+            if plan.locators or self.ends.must_ask(partition, connection.number)
+        ]
         answers: Mapping[TopicPartition, ProbeAnswer] = {}
         if asked:
             note = probed({partition: source for partition, source in self._sources(plans) if partition in asked})
@@ -81,6 +86,10 @@ class Copies:
             partition: self._located(connection, partition, plan, answers.get(partition))
             for partition, plan in plans.items()
         }
+        for partition in left_out:
+            found = located[partition]
+            if found.end is not None:
+                located[partition] = Located(outcome=Outcome(error_code=0, base_offset=found.position))
         for interlock in self._interlocks:
             interlock.changed()
         return located
@@ -95,6 +104,14 @@ class Copies:
             source = next((known for known in (*keys, *given) if known is not None), None)
             if source is not None:
                 yield target, source
+
+    def _is_left_out(self, plan: Plan) -> bool:
+        """These envelopes follow one that has stopped the copy: they are answered as if they were stored."""
+        return any(
+            places.leaves_out(TopicPartition(key.topic, key.partition))
+            for key in plan.envelopes[:1]
+            for places in self._places_of(key)
+        )
 
     def forget_topic(self, topic: str) -> None:
         """The target's topic was deleted."""
@@ -126,7 +143,7 @@ class Copies:
         self.ends.forget(target)
         if answer.state is State.MIRROR:
             end = LogEnd(answer.log_start, answer.log_end, answer.log_end)
-            self.ends.learn(target, end)
+            self.ends.asked(target, end, connection.number)
             return Located(end, position=self._returned(connection, target, plan, end, None))
         why = self._why_not(connection, target, answer)
         if why is None:
@@ -239,8 +256,9 @@ class Copies:
             places.lose(TopicPartition(key.topic, key.partition))
 
     def stop(self, key: EnvelopeKey, why: str) -> None:
+        """This envelope was not produced; nor is what follows it."""
         for places in self._places_of(key):
-            stop_copy(self._listener, places, TopicPartition(key.topic, key.partition), why)
+            stop_copy(self._listener, places, TopicPartition(key.topic, key.partition), why, leaves_out=True)
 
     def _places_of(self, key: EnvelopeKey) -> Iterator[Places]:
         """Those of the wrapping listener that has made this envelope; none: another process, or not Shoal.

@@ -18,7 +18,7 @@ import trio
 from shoal.protocol.messages.fetch import fetch_committed, fetch_from, limit_fetch
 from shoal.protocol.records.scan import scan
 from shoal.protocol.shallow.locator import locator_batch
-from shoal.protocol.shallow.same_offsets.covers import cover, cover_nothing
+from shoal.protocol.shallow.same_offsets.follow import follow
 from shoal.protocol.shallow.same_offsets.place import Place, Standing
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.types import PartitionRef, TopicPartition
@@ -273,18 +273,16 @@ class SameOffsets:
         if place.standing is not Standing.KNOWN or place.must_ask_again:
             return None
         ref = PartitionRef(fetched.topic, fetched.partition)
-        since, its_context = place.since(place.source_end), context(partition, place.position)
-        if fetched.start != fetched.end:
-            scanned = scan(frame, fetched.start, fetched.end)
-            found = cover(frame, scanned, aborted.get(ref, ()), since, its_context)
-        elif since.covered < place.source_start == fetched.high_watermark == place.source_end:
-            found = cover_nothing(since, its_context)  # other empty answers may have had no room for a record
-        else:
+        if fetched.start == fetched.end and fetched.high_watermark != place.source_end:
+            return None  # what is there may belong to an open transaction
+        scanned = scan(frame, fetched.start, fetched.end) if fetched.start != fetched.end else None
+        its_aborted = aborted.get(ref, ())
+        found = follow(place, frame, scanned, its_aborted, context(partition, place.position))
+        if found is None:
             return None
         if found.problem is not None and not found.wrapped.envelopes:
             stop_copy(self._listener, self._places, partition, found.problem)
             return None
-        place.gave(found.position, found.wrapped.next_offset)
         if found.wrapped.envelopes:
             fetch.consumer.has_copies = True
             self._tally.wrapped(found.wrapped)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 OPTIONS = ("-Dshoal.mirror.topics=(.*[.])?so-.*",)
 OFTEN = {"log.cleaner.backoff.ms": "200"}
+SOON = {"replica.lag.time.max.ms": "5000"}  # out of sync
+BEGINNING_FAR = ("-Dshoal.mirror.topics=so-far-.*",)  # of a source: its agent writes the first records
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -38,6 +40,24 @@ def offsets_pair(shared_clusters: SharedClusters, target_version: str) -> Pair:
     source = shared_clusters.cluster("offsets-source", ClusterSpec(properties=OFTEN))
     spec = ClusterSpec(version=target_version, agent=True, jvm_options=OPTIONS, properties=OFTEN)
     target = shared_clusters.cluster(f"offsets-target-{target_version}", spec)
+    return Pair(source=source, target=target, scanners=(Scanner(source.bootstrap), Scanner(target.bootstrap)))
+
+
+@pytest.fixture
+def three_pair(shared_clusters: SharedClusters) -> Pair:
+    """One source broker and three target brokers, all with the agent."""
+    source = shared_clusters.cluster("offsets-far-source", ClusterSpec(agent=True, jvm_options=BEGINNING_FAR))
+    spec = ClusterSpec(nodes=3, agent=True, jvm_options=OPTIONS, properties=SOON)
+    target = shared_clusters.cluster("offsets-three-target", spec)
+    return Pair(source=source, target=target, scanners=(Scanner(source.bootstrap), Scanner(target.bootstrap)))
+
+
+@pytest.fixture
+def from_three(shared_clusters: SharedClusters) -> Pair:
+    """Three stock source brokers and one target broker."""
+    source = shared_clusters.cluster("offsets-three-source", ClusterSpec(nodes=3, properties=SOON))
+    spec = ClusterSpec(agent=True, jvm_options=OPTIONS, properties=OFTEN)
+    target = shared_clusters.cluster(f"offsets-target-{DEFAULT_VERSION}", spec)
     return Pair(source=source, target=target, scanners=(Scanner(source.bootstrap), Scanner(target.bootstrap)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 from shoal.scenarios.kafka.content.records import orders
@@ -58,6 +59,28 @@ async def test_a_copy_that_is_gone_is_made_again(
         await Topics(pair.target.bootstrap).delete(flow.remote(kept))
         flow.mirror = await Mirror.start(tmp_path, flow.spec)
         await until_equal(flow, kept)
+
+
+async def test_a_target_that_has_lost_records_gets_them_again(
+    offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path
+) -> None:
+    """One copy has lost its folder on the only broker; of another one, all records were deleted."""
+    pair, emptied = offsets_pair, f"{kept}-emptied"
+    for name in (kept, emptied):
+        await Topics(pair.source.bootstrap).create(name)
+        await fill(pair.source.bootstrap, name, orders(3_000), layout=Layout(run=100))
+    async with flowing(pair, aliases, tmp_path, wiring(f"{kept},{emptied}")) as flow:
+        await until_equal(flow, kept, emptied)
+        (broker,) = pair.target.nodes.values()
+        broker.kill()
+        shutil.rmtree(broker.data / f"{flow.remote(kept)}-0")
+        await broker.start()
+        for cluster, name in ((pair.target, flow.remote(emptied)), (pair.source, emptied)):
+            await Topics(cluster.bootstrap).delete_records(name, {0: 3_000})
+        for name in (kept, emptied):
+            await fill(pair.source.bootstrap, name, orders(300, seed=1), layout=Layout(run=100))
+        await until_equal(flow, kept, emptied)
+        assert flow.events("same-offsets-stopped") == []
 
 
 async def test_a_source_that_was_created_again_is_not_mixed_with_its_copy(

@@ -10,7 +10,8 @@ from shoal.proxy.cli.promote.command import main as promote
 from shoal.scenarios.kafka.content.clients import in_thread
 from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.topics import Topics
-from shoal.scenarios.kafka.content.traffic import Layout, fill
+from shoal.scenarios.kafka.content.traffic import Layout, Transaction, fill, fill_transactions
+from shoal.scenarios.kafka.errors import TrafficFailed
 from shoal.scenarios.kafka.process import until
 from tests.brokers.mirror.rig.flow import WITHIN, flowing
 from tests.brokers.mirror.rig.steady import steady, wrapped_more
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from tests.support.kafka.clusters import Pair
 
 
-async def test_a_promoted_copy_stops_and_goes_on_by_itself(
+async def test_a_promoted_copy_is_an_ordinary_topic(
     offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path
 ) -> None:
+    """Other producers are refused until then, in transactions too; its mirror waits from then on."""
     pair, other = offsets_pair, f"{kept}-other"
     source, target = Topics(pair.source.bootstrap), Topics(pair.target.bootstrap)
     for name in (kept, other):
@@ -34,13 +36,23 @@ async def test_a_promoted_copy_stops_and_goes_on_by_itself(
     async with flowing(pair, aliases, tmp_path, wiring(f"{kept},{other}")) as flow:
         await until_equal(flow, kept, other)
         copy = flow.remote(kept)
+        once = [Transaction(records=tuple(orders(10, seed=6)), commit=True)]
+        for idempotent in (False, True):
+            with pytest.raises(TrafficFailed, match="POLICY_VIOLATION"):
+                await fill(pair.target.bootstrap, copy, orders(10, seed=5), enable_idempotence=idempotent)
+        with pytest.raises(TrafficFailed):
+            await fill_transactions(pair.target.bootstrap, copy, once, transactional_id=f"{copy}-early")
+        await fill(pair.source.bootstrap, kept, orders(100, seed=1))
+        await until_equal(flow, kept)
         assert await in_thread(lambda: promote([copy, "--bootstrap", pair.target.bootstrap, "--force"])) == 0
-        await fill(pair.target.bootstrap, copy, orders(10, seed=5))  # it is an ordinary topic now
+        for idempotent in (False, True):
+            await fill(pair.target.bootstrap, copy, orders(10, seed=5), enable_idempotence=idempotent)
+        await fill_transactions(pair.target.bootstrap, copy, once, transactional_id=f"{copy}-late")
         for name in (kept, other):
             await fill(pair.source.bootstrap, name, orders(1_000, seed=2))
         assert "was promoted" in await until_stopped(flow, kept)
         await until_equal(flow, other)
-        assert await target.ends(copy) == {0: 1_010}
+        assert await target.ends(copy) == {0: 1_100 + 10 + 10 + 10 + 1}  # a marker
 
 
 async def test_partitions_are_added(offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path) -> None:

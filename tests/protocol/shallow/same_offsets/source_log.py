@@ -19,6 +19,7 @@ class SourceLog:
 
     start: int
     end: int = 0
+    value: bytes = b"v"
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)  # base, last, bytes
     committed: dict[int, tuple[int, bytes, bytes]] = field(default_factory=dict)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)  # producer id, first offset, marker's offset
@@ -30,7 +31,9 @@ class SourceLog:
     def append(self, deltas: tuple[int, ...], last: int, *, producer_id: int, keep: bool, times: bool) -> None:
         attributes = (TRANSACTIONAL if producer_id >= 0 else 0) | (LOG_APPEND_TIME if times else 0)
         records = [
-            NewRecord(_TIME + self.end + delta, b"k%d" % (self.end + delta), b"v%d" % self.end, (), delta)
+            NewRecord(
+                _TIME + self.end + delta, b"k%d" % (self.end + delta), b"%b%d" % (self.value, self.end), (), delta
+            )
             for delta in deltas
         ]
         made = encode_batch(
@@ -50,7 +53,7 @@ class SourceLog:
                 self.committed[self.end + delta] = (
                     newest if times else record.timestamp,
                     b"k%d" % (self.end + delta),
-                    (b"v%d" % self.end),
+                    b"%b%d" % (self.value, self.end),
                 )
         else:
             self.left_out.append(self.end)

@@ -9,6 +9,7 @@ import pytest
 from shoal.protocol.shallow.envelope import Cover, EnvelopeKey
 from shoal.protocol.shallow.same_offsets.log_ends import LogEnd
 from shoal.protocol.shallow.same_offsets.place import Place
+from shoal.protocol.shallow.same_offsets.places import Given
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.shallow.interlock import Interlock, Interlocks
 from shoal.proxy.shallow.unwrap.copies import Copies
@@ -50,9 +51,10 @@ class Wrapping:
 
 
 class Named:
-    """The parts of a connection and its cluster that are needed for a log line."""
+    """The parts of a connection and its cluster that are needed for a log line. It asks nothing."""
 
     name = "target"
+    number = 1
 
     @property
     def cluster(self) -> Named:
@@ -60,6 +62,8 @@ class Named:
 
 
 class Envelopes:
+    locators = ()
+
     def __init__(self, *keys: EnvelopeKey) -> None:
         self.envelopes = keys
 
@@ -102,3 +106,23 @@ async def test_an_envelope_that_nobody_here_has_made_stops_nothing(sources: tupl
     copies.stop(second.envelope(), "promoted")
     copies.misplaced(second.envelope())
     assert not first.places.stops
+
+
+async def test_what_follows_a_refused_envelope_is_left_out_until_a_locator_is_back(
+    sources: tuple[Wrapping, Wrapping],
+) -> None:
+    """The mirror has it already. It begins where the copy ends, but is of another source."""
+    first, _ = sources
+    copies, end = copies_of(first), LogEnd(0, 1000, 1000)
+    copies.ends.asked(COPY, end, Named.number)
+    plans = {COPY: cast("Plan", Envelopes(first.envelope()))}
+    copies.stop(first.envelope(), "another than the log has there")
+    left_out = (await copies.locate(cast("Connection", Named()), "", plans))[COPY]
+    assert left_out.end is None
+    assert left_out.outcome is not None
+    assert left_out.outcome.error_code == 0
+
+    place = Place()
+    token = first.places.give(first.flow, SOURCE, place, 0.0)
+    assert first.places.located(Given(first.flow, SOURCE, place, 0), token, 1000, 0)
+    assert (await copies.locate(cast("Connection", Named()), "", plans))[COPY].end == end
