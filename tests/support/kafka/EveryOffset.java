@@ -6,7 +6,7 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
-/** EveryOffset BOOTSTRAP (ISOLATION TOPIC FROM TO)...: the record that a consumer gets at each offset of partition 0. */
+/** EveryOffset BOOTSTRAP (ISOLATION TOPIC FROM TO)...: what a consumer gets at each offset of partition 0. */
 class EveryOffset {
     public static void main(String[] arguments) {
         for (int at = 1; at < arguments.length; at += 4) {

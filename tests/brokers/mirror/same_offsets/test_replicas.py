@@ -153,7 +153,7 @@ def expected(copy: str, offsets: range, found: dict[int, Found]) -> dict[Asked, 
 
 
 def commit_ends(bootstrap: str, topics: list[str]) -> dict[str, int]:
-    """A group has read all, and stands behind a marker -> its offsets."""
+    """A group has read all, and is behind a marker now -> its offsets."""
     consumer = Consumer({**client_config(bootstrap), "group.id": _GROUP})
     ends = {name: consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=30)[1] for name in topics}
     at = [TopicPartition(name, 0, end) for name, end in ends.items()]
