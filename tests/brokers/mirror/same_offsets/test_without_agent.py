@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
@@ -50,6 +52,7 @@ async def test_it_is_mirrored_as_an_ordinary_one(
         assert flow.events("same-offsets-stopped") == []
 
 
+@pytest.mark.slow
 async def test_one_of_which_a_locator_was_given_never_becomes_ordinary(
     offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path
 ) -> None:
