@@ -14,7 +14,16 @@ from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.types import Buffer, TopicPartition, write_int32
 
-__all__ = ["EARLIEST", "LATEST", "Leader", "ListedOffset", "encode_list_offsets", "read_leaders", "read_list_offsets"]
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Leader",
+    "ListedOffset",
+    "encode_list_offsets",
+    "read_leaders",
+    "read_list_offsets",
+    "read_topic_errors",
+]
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -50,6 +59,7 @@ _METADATA = Walkers(
     (),
     Rows("Topics.Partitions", ("Name", "PartitionIndex", "LeaderId"), Leader),
 )
+_TOPICS = Walkers(MESSAGES["MetadataResponse"], (), Rows("Topics", ("Name", "ErrorCode")))
 
 
 def encode_list_offsets(
@@ -80,3 +90,9 @@ def read_leaders(frame: Buffer, version: int) -> list[Leader]:
     """The leaders in a Metadata response. Raises RemoteProtocolError."""
     (found,) = _METADATA[version](frame, response_body(frame, ApiKey.METADATA, version), len(frame))
     return list(found)
+
+
+def read_topic_errors(frame: Buffer, version: int) -> list[tuple[str | None, int]]:
+    """Each topic of a Metadata response, and its error code. Raises RemoteProtocolError."""
+    (found,) = _TOPICS[version](frame, response_body(frame, ApiKey.METADATA, version), len(frame))
+    return [(name, error_code) for name, error_code in found]

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.protocol.messages.list_offsets import read_leaders
+from shoal.protocol.messages.list_offsets import read_leaders, read_topic_errors
 from shoal.protocol.messages.metadata import encode_metadata_request, read_metadata_response
+from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.config.settings import Address
@@ -29,6 +30,7 @@ __all__ = ["CLIENT_ID", "Leaders", "NoAnswer"]
 CLIENT_ID = "shoal"
 _METADATA_VERSION = 10  # with topic ids
 _METADATA_SECONDS = 5.0
+_MISSING = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
 
 
 class NoAnswer(Exception):
@@ -36,6 +38,10 @@ class NoAnswer(Exception):
 
 
 class Leaders:
+    """`hidden`: topics of which the cluster does not say whether they exist: Shoal must not describe them, and such."""
+
+    hidden: frozenset[str] = frozenset()
+
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._credentials: str | None = None
@@ -74,6 +80,7 @@ class Leaders:
         frame = await self.exchange(None, encode_metadata_request(_METADATA_VERSION, 0, CLIENT_ID, wanted))
         try:
             metadata, leaders = read_metadata_response(frame, _METADATA_VERSION), read_leaders(frame, _METADATA_VERSION)
+            errors = read_topic_errors(frame, _METADATA_VERSION)
         except RemoteProtocolError as error:
             raise NoAnswer(str(error)) from error
         self._asked_at = trio.current_time()
@@ -82,6 +89,7 @@ class Leaders:
         self._leaders = {TopicPartition(topic, partition): node_id for topic, partition, node_id in leaders}
         for node_id in [node_id for node_id in self._clients if node_id not in (None, *self._addresses)]:
             self._clients.pop(node_id).close()
+        self.hidden = frozenset(name for name, code in errors if name is not None and code not in _MISSING)
         return frozenset(wanted) - {topic for topic, _ in self._leaders}
 
     def partitions(self, topic: str) -> list[TopicPartition]:

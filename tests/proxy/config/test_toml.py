@@ -269,6 +269,11 @@ def test_the_example_of_the_guide_is_a_good_file() -> None:
             "follow-log-start = true",
             ["listener[0].shallow.follow-log-start: needs same-offsets"],
         ),
+        (
+            'tags = { site = "north" }',
+            'without-agent = "ordinary"',
+            ["listener[0].shallow.without-agent: needs same-offsets"],
+        ),
         ('mode = "unwrap"', 'mode = "plain"', ['there is no listener "target" with mode = "unwrap"', "known: (none)"]),
         ("max-connections = 100", 'pair = "source"', ["listener[1].pair: only a listener with mode"]),
         ('mode = "wrap"\npair = "target"', "", ['listener[0].shallow: needs mode = "wrap" or mode = "unwrap"']),

@@ -346,6 +346,8 @@ def _same_offsets(settings: Settings, where: Where) -> Iterator[Problem]:
             if listener.shallow.follow_log_start:
                 what = "needs same-offsets: other copies have other offsets than their source"
                 yield Problem(where(index, "shallow.follow-log-start"), what)
+            if listener.shallow.without_agent is WithoutAgent.ORDINARY:
+                yield Problem(where(index, "shallow.without-agent"), "needs same-offsets: all topics are ordinary ones")
             continue
         if listener.shallow.without_agent is WithoutAgent.ORDINARY and listener.mirrored_file is None:
             what = 'is "ordinary": set state-dir, where it is kept which topics must not become ordinary'

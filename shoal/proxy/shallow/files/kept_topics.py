@@ -27,7 +27,7 @@ log = logging.getLogger("shoal.mirror")
 
 MOST_TOPICS = 100_000
 """250 bytes each; above it topics are not kept."""
-_FIRST = "shoal same-offsets 1"
+_FIRST = b"shoal same-offsets 1"
 
 
 class KeptTopics:
@@ -39,16 +39,26 @@ class KeptTopics:
         self._failed = failed
         self._has_failed = False
         self._topics = set[str]()
-        if path is not None:
+        self.read()
+
+    def read(self) -> None:
+        """Also what others have added since: a process that is taken over from, or this one before a reload.
+
+        Raises OperatorError.
+        """
+        if self._path is not None:
             try:
-                self._load(path)
+                self._load(self._path)
             except OSError as error:
-                raise OperatorError.of(f"listener {listener!r}", f"cannot read {path}: {error.strerror}") from None
+                what = f"cannot read {self._path}: {error.strerror}"
+                raise OperatorError.of(f"listener {self._listener!r}", what) from None
 
     def _load(self, path: Path) -> None:
         with suppress(FileNotFoundError):
             first, *lines = path.read_bytes().split(b"\n")
-            if first.decode(errors="replace") != _FIRST:
+            if not lines and _FIRST.startswith(first):
+                return  # a crash, or a full disk: the first line was not written whole, and nothing follows it
+            if first != _FIRST:
                 what = str(NotOurs(path, "a file of topics that keep their offsets"))
                 raise OperatorError.of(f"listener {self._listener!r}", what)
             for line in lines:
@@ -82,8 +92,23 @@ class KeptTopics:
     @staticmethod
     def _append(path: Path, topic: str, *, sync: bool) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as file:
-            file.write((f"{_FIRST}\n" if not file.tell() else "\n") + json.dumps(topic))
+        with path.open("a+b") as file:
+            file.seek(0)
+            first = file.read(len(_FIRST))
+            is_new = first != _FIRST and _FIRST.startswith(first)
+            if is_new:
+                file.truncate(0)
+            file.write((_FIRST if is_new else b"") + b"\n" + json.dumps(topic).encode())
             file.flush()
             if sync:
                 os.fsync(file.fileno())
+        if sync and is_new:
+            _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

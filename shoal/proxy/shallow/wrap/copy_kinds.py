@@ -21,13 +21,14 @@ import trio
 from shoal.protocol.mirror_topics.probe import State, encode_probe, read_probe_answers
 from shoal.protocol.shallow.interlock.way_back import copy_names
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import WithoutAgent
 from shoal.proxy.events.logs import event
 from shoal.proxy.shallow.files.kept_topics import MOST_TOPICS, KeptTopics
 from shoal.proxy.shallow.leaders import CLIENT_ID, Leaders, NoAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from shoal.protocol.mirror_topics.probe import ProbeAnswer
     from shoal.protocol.wire.types import TopicPartition
@@ -41,10 +42,12 @@ __all__ = ["CopyKinds"]
 log = logging.getLogger("shoal.fetch")
 
 _PAUSE = 2.0  # seconds between two rounds of questions
-_PATIENCE = 4.0  # for all answers of a round
+_PATIENCE = 4.0  # for the answers of a broker in a round
 _PARTITIONS = 1000  # of one request
 _CREATED_WITHIN = 15.0  # seconds: then a copy is there, or has no prefix
 _FORGOTTEN_AFTER = 60.0  # seconds in which no mirror has asked for the topic
+_SILENT = f"no answer within {_PATIENCE:g} s"
+_NO_LEADER = "a partition has no leader, or Shoal may not see the topic (DESCRIBE)"
 _MIRROR = frozenset({State.MIRROR, State.PROMOTED})
 
 
@@ -98,8 +101,10 @@ class CopyKinds:
 
     def may_locate(self, topic: str, client_id: str) -> bool:
         """Whether a mirror may get locators of this topic. Else it is asked what its copy is."""
-        if not self._asks or topic in self._kept or topic in self._mirrored:
+        if not self._asks or topic in self._kept:
             return True
+        if topic in self._mirrored:
+            return self._kept.add(topic)
         now, asked = trio.current_time(), self._asked.get(topic)
         if asked is not None:
             asked.wanted_at = now
@@ -108,7 +113,7 @@ class CopyKinds:
         return False
 
     def locates(self, topic: str) -> bool:
-        """A mirror is about to get a locator. False: not now."""
+        """A mirror that may get a locator is about to get it. False: not now."""
         return self._kept.add(topic, sync=self._asks) or not self._asks
 
     # -- the questions -----------------------------------------------------------------------------------------------
@@ -128,13 +133,11 @@ class CopyKinds:
         """Never raises."""
         asked = dict(self._asked)
         try:
-            with trio.move_on_after(_PATIENCE) as scope:
-                await self._decide(asked)
-            if scope.cancelled_caught:
-                raise NoAnswer(f"no answer within {_PATIENCE:g} s")
-        except NoAnswer as error:
+            await self._decide(asked)
+        except (NoAnswer, OperatorError) as error:
+            why = f"the target does not say what its copy is: {error}" if isinstance(error, NoAnswer) else str(error)
             for topic, one in asked.items():
-                self._say_undecided(topic, one, f"the target does not say what its copy is: {error}")
+                self._say_undecided(topic, one, why)
         finally:
             self._is_asking = False
             if not self._asked:
@@ -146,7 +149,7 @@ class CopyKinds:
             self._leaders.close()
 
     async def _decide(self, asked: Mapping[str, _Asked]) -> None:
-        """Raises NoAnswer."""
+        """Raises NoAnswer, and OperatorError."""
         assert self._clusters is not None
         cluster = self._clusters.target
         assert cluster is not None
@@ -154,13 +157,18 @@ class CopyKinds:
             raise NoAnswer("it demands a login, and Shoal has none")
         leaders = self._leaders = self._leaders or self._leaders_of(cluster)
         leaders.ask_again()
-        missing = await leaders.learn({name for one in asked.values() for name in one.names}) or frozenset()
+        with trio.move_on_after(_PATIENCE) as scope:
+            missing = await leaders.learn({name for one in asked.values() for name in one.names}) or frozenset()
+        if scope.cancelled_caught:
+            raise NoAnswer(_SILENT)
         now, copies = trio.current_time(), dict[str, str | None]()
         for topic, one in asked.items():
             names = one.names[:1] if one.is_new(now) else one.names
-            copies[topic] = next((name for name in names if name not in missing), None)
-        wanted = [partition for copy in copies.values() if copy is not None for partition in leaders.partitions(copy)]
+            copies[topic] = next((name for name in names if name not in missing or name in leaders.hidden), None)
+        known = {copy for copy in copies.values() if copy is not None}  # two topics may have one
+        wanted = [partition for copy in known for partition in leaders.partitions(copy)]
         answers = await self._probe(leaders, wanted)
+        self._kept.read()
         for topic, copy in copies.items():
             if copy is None:
                 missed = " or ".join(map(repr, asked[topic].names))
@@ -179,15 +187,27 @@ class CopyKinds:
             if (node_id := leaders.leader(partition)) is not None:
                 by_leader[node_id].append(partition)
         answers: dict[TopicPartition, ProbeAnswer | str] = {}
-        for node_id, led in by_leader.items():
+        async with trio.open_nursery() as nursery:  # one that is silent holds up no other
+            for node_id, led in by_leader.items():
+                nursery.start_soon(self._probe_leader, leaders, node_id, led, answers)
+        return answers
+
+    @staticmethod
+    async def _probe_leader(
+        leaders: Leaders,
+        node_id: int,
+        led: Sequence[TopicPartition],
+        answers: dict[TopicPartition, ProbeAnswer | str],
+    ) -> None:
+        answers.update(dict.fromkeys(led, f"broker {node_id}: {_SILENT}"))
+        with trio.move_on_after(_PATIENCE):
             for at in range(0, len(led), _PARTITIONS):
                 part = led[at : at + _PARTITIONS]
                 try:
                     frame = await leaders.exchange(node_id, encode_probe(CLIENT_ID, part))
-                    answers |= read_probe_answers(frame, part)
+                    answers.update(read_probe_answers(frame, part))
                 except (NoAnswer, RemoteProtocolError) as error:
-                    answers |= dict.fromkeys(part, str(error))
-        return answers
+                    answers.update(dict.fromkeys(part, str(error)))
 
     def _judge(
         self,
@@ -203,7 +223,7 @@ class CopyKinds:
         states = {answer if isinstance(answer, str) else answer.state for answer in answers.values()}
         if states & _MIRROR:
             self._mirrored.add(topic)
-        elif is_whole and states == {State.ORDINARY}:
+        elif is_whole and states == {State.ORDINARY} and topic not in self._kept:
             self.ordinary.add(topic)
             name = self._listener.name
             text = (
@@ -211,9 +231,9 @@ class CopyKinds:
                 'topic on any of its brokers (without-agent = "ordinary")'
             )
             log.warning("same-offsets-ordinary", extra=event(text, listener=name, topic=topic, copy=copy))
-        else:
-            odd = [str(answer) for answer in answers.values() if isinstance(answer, str) or answer.error_code]
-            self._say_undecided(topic, asked, f"{copy} of the target: {odd[0] if odd else 'a partition has no leader'}")
+        elif topic not in self._kept:
+            odd = [str(one) for one in answers.values() if isinstance(one, str) or one.state is not State.ORDINARY]
+            self._say_undecided(topic, asked, f"{copy} of the target: {odd[0] if odd else _NO_LEADER}")
             return
         del self._asked[topic]
         self.undecided.pop(topic, None)

@@ -172,6 +172,7 @@ class SameOffsets:
                 fetch_from(frame, asked, offset)
             if place.standing is not Standing.KNOWN:
                 unplaced.append(asked)
+                self._may_locate(consumer, partition, place, now)  # asks early: its answer may be too large to hold
         if unplaced:  # nothing of them is given
             only = replace(request, partitions=tuple(unplaced))
             limit_fetch(frame, only, max_bytes=request.max_bytes, partition_max_bytes=1)

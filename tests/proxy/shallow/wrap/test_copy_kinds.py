@@ -35,10 +35,14 @@ CODES = {
 
 @dataclass
 class Target:
-    """`topics`: what the leader of each partition says. None: it has no leader. `silent`: no broker answers."""
+    """`topics`: what the leader of each partition says. None: it has no leader. `silent`: no broker answers. `hidden`: Shoal may not
+    describe these. `stuck`: broker 2, which leads the topic `A.payments`, does not answer.
+    """
 
     topics: dict[str, list[State | None]] = field(default_factory=dict)
     silent: bool = False
+    hidden: frozenset[str] = frozenset()
+    stuck: bool = False
     demands_login: bool = False
     has_principal: bool = False
 
@@ -58,16 +62,19 @@ class ScriptedLeaders(Leaders):
         await trio.lowlevel.checkpoint()
         if self._target.silent:
             raise NoAnswer("no broker is there")
+        self.hidden = self._target.hidden
         return frozenset(topics) - self._target.topics.keys()
 
     def partitions(self, topic: str) -> list[TopicPartition]:
-        return [TopicPartition(topic, number) for number in range(len(self._target.topics[topic]))]
+        return [TopicPartition(topic, number) for number in range(len(self._target.topics.get(topic, ())))]
 
     def leader(self, partition: TopicPartition) -> int | None:
-        return None if self._target.topics[partition.topic][partition.partition] is None else 1
+        if self._target.topics[partition.topic][partition.partition] is None:
+            return None
+        return 2 if self._target.stuck and partition.topic == "A.payments" else 1
 
     async def exchange(self, node_id: int | None, request: bytes) -> bytes:
-        await trio.lowlevel.checkpoint()
+        await (trio.sleep_forever() if node_id == 2 else trio.lowlevel.checkpoint())
         _, asked = decode_request(request, ProduceRequest)
         return probe_answers(
             *(
@@ -179,6 +186,8 @@ async def test_a_topic_that_has_the_name_of_the_source_is_no_copy_at_first(
         (Target(), "the target has no topic 'A.orders' or 'orders'"),
         (Target({"A.orders": [ORDINARY]}, silent=True), "no broker is there"),
         (Target({"A.orders": [ORDINARY]}, demands_login=True), "Shoal has none"),
+        (Target({"A.orders": [ORDINARY, State.REFUSED]}), "TOPIC_AUTHORIZATION_FAILED"),
+        (Target({"orders": [ORDINARY]}, hidden=frozenset({"A.orders"})), "A.orders of the target: a partition has no"),
         (Target({"A.orders": [State.REFUSED]}), "TOPIC_AUTHORIZATION_FAILED"),
     ],
 )
@@ -216,3 +225,48 @@ async def test_a_reload_forgets_what_was_asked(tmp_path: Path, autojump_clock: t
     await task()
     assert not r.kinds.is_ordinary("orders")
     assert r.kinds.may_locate("orders", MIRROR)
+
+
+async def test_what_another_has_given_meanwhile_counts(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A process that is taken over from, or the listener before a reload, gives a locator while this one runs."""
+    target = Target({"A.orders": [ORDINARY]})
+    before = rig(tmp_path, target, without_agent=WithoutAgent.WAIT)
+    later = rig(tmp_path, target)
+    assert before.kinds.locates("orders")
+    assert await later.ask()
+    assert not later.kinds.is_ordinary("orders")
+
+
+async def test_while_it_can_not_be_kept_the_topic_waits(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    """The mirror's answers are held then, or it would ask as fast as it can."""
+    r = rig(tmp_path / "state", Target({"A.orders": [MIRRORED]}))
+    (tmp_path / "state").write_text("no folder")
+    r.kinds.may_locate("orders", MIRROR)
+    r.kinds.tick(trio.current_time())
+    (tmp_path / "state").unlink()
+    await r.tasks.pop()()
+    (tmp_path / "state").write_text("no folder")
+    assert not r.kinds.may_locate("orders", MIRROR)
+    (tmp_path / "state").unlink()
+    assert r.kinds.may_locate("orders", MIRROR)
+
+
+async def test_a_broker_that_does_not_answer_holds_up_its_own_topics_only(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    r = rig(tmp_path, Target({"A.payments": [ORDINARY], "A.orders": [ORDINARY]}, stuck=True))
+    r.kinds.may_locate("payments", MIRROR)
+    await r.ask()
+    assert r.kinds.ordinary == {"orders"}
+    assert not await r.ask("payments", after=15.0)
+    assert "broker 2: no answer within 4 s" in r.kinds.undecided["payments"]
+
+
+async def test_two_topics_may_have_one_copy_by_name(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    """As a copy of orders, and as what a mirror without prefixes makes of A.orders: asked once."""
+    r = rig(tmp_path, Target({"A.orders": [ORDINARY]}))
+    r.kinds.may_locate("A.orders", MIRROR)
+    await r.ask(after=15.0)
+    assert r.kinds.ordinary == {"orders", "A.orders"}

@@ -46,12 +46,24 @@ def test_a_line_that_was_not_written_whole_says_nothing(tmp_path: Path, lost: in
     assert "orders" in kept(path)
 
 
+@pytest.mark.parametrize("begun", [b"", b"shoal", b"shoal same-offsets 1"])
+def test_a_first_line_that_was_not_written_whole_is_begun_anew(tmp_path: Path, begun: bytes) -> None:
+    """A crash, or a full disk: Shoal starts all the same."""
+    path = tmp_path / "source.same-offsets"
+    path.write_bytes(begun)
+    assert kept(path).add("orders")
+    assert "orders" in kept(path)
+
+
 def test_two_processes_add_to_one_file(tmp_path: Path) -> None:
     """While one takes over from the other."""
     path = tmp_path / "source.same-offsets"
     old, new = kept(path), kept(path)
     assert old.add("orders")
     assert new.add("payments")
+    assert "orders" not in new
+    new.read()
+    assert "orders" in new
     assert all(name in kept(path) for name in ("orders", "payments"))
 
 
