@@ -34,6 +34,7 @@ __all__ = [
     "TOKEN_BYTES",
     "Tokened",
     "edited",
+    "holds_sealed_name",
     "holds_token",
     "put_token",
     "sealed_name",
@@ -46,7 +47,9 @@ TOKEN_BYTES = 16
 _PREFIX = b"shoal.interlock/"
 _SEALED_BYTES = 2 * TOKEN_BYTES + 1 + 8  # after the prefix
 _TRIED_BATCHES = 4  # per record set
-_find = re.compile(re.escape(_PREFIX) + rb"[0-9a-f]{%d}/[0-9a-f]{8}" % (2 * TOKEN_BYTES)).search
+_SEALED = rb"[0-9a-f]{%d}/[0-9a-f]{8}" % (2 * TOKEN_BYTES)
+_find = re.compile(re.escape(_PREFIX) + _SEALED).search
+_find_sealed = re.compile(rb"shoal\.[a-z-]{1,16}/" + _SEALED).search
 # Largest record that gets a token: it must still fit into a request of the mirror (max.request.size, default 1 MiB).
 _LARGEST = 256 * 1024
 
@@ -77,6 +80,11 @@ def sealed_name(prefix: bytes, token: bytes) -> bytes:
 def holds_token(payload: memoryview) -> bool:
     """A fast search: True if the uncompressed records may have a token."""
     return _find(payload) is not None
+
+
+def holds_sealed_name(payload: memoryview) -> bool:
+    """The same for a token or a locator (locator.py): one search for both, because mirrors bring every byte here."""
+    return _find_sealed(payload) is not None
 
 
 def take_token(headers: Headers) -> tuple[Headers, bytes | None]:

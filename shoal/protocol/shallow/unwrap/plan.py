@@ -39,8 +39,8 @@ from shoal.protocol.records.record import Headers, Record, read_records
 from shoal.protocol.records.recordset import LOG_OVERHEAD, Span, split
 from shoal.protocol.shallow.batch_row import BatchSlice, OutgoingBatch
 from shoal.protocol.shallow.envelope import MAGIC, EnvelopeKey, decode_key
-from shoal.protocol.shallow.locator import LocatorRecord, holds_locator, read_locator
-from shoal.protocol.shallow.token import edited, holds_token, take_token
+from shoal.protocol.shallow.locator import LocatorRecord, read_locator
+from shoal.protocol.shallow.token import edited, holds_sealed_name, holds_token, take_token
 from shoal.protocol.shallow.unwrap.mirror_sequences import OuterStamp, outer_stamp
 from shoal.protocol.shallow.unwrap.mirrored import MirroredBatch, mirrored_batches
 from shoal.protocol.wire.compression import Codec, decompress
@@ -212,22 +212,20 @@ def _plan_batch(
 
 def _plan_opened(outer: _Outer, plain_codec: Codec | None, most_records: int) -> Plan | Stripped | Refused | None:
     has_magic = _holds_magic(outer.payload, 0, len(outer.payload))
-    may_locate = holds_locator(outer.payload)
-    if not has_magic and not may_locate and not holds_token(outer.payload):
+    if not has_magic and not holds_sealed_name(outer.payload):
         return None
     if outer.header.record_count > most_records:
         found = f"{outer.header.record_count} records in a batch that seems to hold an envelope"
         what = f"{found}: at most {most_records} are searched"
         return Refused(error_code=ErrorCode.MESSAGE_TOO_LARGE, message=what)
-    if may_locate:
-        located = _locators(outer)
-        if located is not None:
-            return _vet(outer) or located
+    located = _locators(outer)
+    if located is not None:
+        return _vet(outer) or located
     if not has_magic:
         return _stripped(outer) if holds_token(outer.payload) else None
     tokens, locators = list[Returned](), list[LocatorRecord]()
     try:
-        items, count = _items(outer, plain_codec or Codec.NONE, tokens, locators, may_locate=may_locate)
+        items, count = _items(outer, plain_codec or Codec.NONE, tokens, locators)
     except _Damaged as error:
         return Refused(error_code=ErrorCode.CORRUPT_MESSAGE, message=str(error))
     except RemoteProtocolError as error:
@@ -350,7 +348,7 @@ class _Damaged(Exception):
 
 
 def _items(
-    outer: _Outer, plain_codec: Codec, tokens: list[Returned], locators: list[LocatorRecord], *, may_locate: bool
+    outer: _Outer, plain_codec: Codec, tokens: list[Returned], locators: list[LocatorRecord]
 ) -> tuple[list[Item], int]:
     """-> items in the order of the records, and the number of records. Tokens are removed from plain records."""
     header, items, plain, count = outer.header, list[Item](), list[NewRecord](), 0
@@ -358,12 +356,11 @@ def _items(
     for record in read_records(outer.payload, header.record_count):
         count += 1
         key = decode_key(record.key) if record.key is not None else None
-        if key is None and may_locate:
+        if key is None:
             locator = read_locator(record.key, record.value, record.headers)
             if locator is not None and locator.is_intact:
                 locators.append(locator)
                 continue
-        if key is None:
             headers, token = take_token(record.headers)
             if token is not None:
                 tokens.append(Returned(token, header.timestamp(record), record._replace(headers=tuple(headers))))

@@ -8,7 +8,7 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from shoal.protocol.records.batch import NewRecord, encode_batch
-from shoal.protocol.shallow.locator import holds_locator
+from shoal.protocol.shallow.token import holds_sealed_name
 from tests.support.shallow.brokers import ORDERS_ID, SourceBroker
 from tests.support.shallow.rig import Consumer, shallow_rig
 
@@ -51,4 +51,4 @@ async def test_a_topic_whose_name_is_unknown_at_first_is_mirrored_later() -> Non
         source.topics[ORDERS_ID] = ("orders", 1)
         while not (given := await session.fetch()):
             assert trio.current_time() - began < 30
-        assert holds_locator(memoryview(given))
+        assert holds_sealed_name(memoryview(given))
