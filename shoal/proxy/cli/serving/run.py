@@ -84,7 +84,7 @@ def tune_garbage_collection() -> None:
 
     A record set of tiny batches makes a thousand tuples that are freed with it. With the default, collections run in
     between, find them alive, and take 6 % of the CPU of such a mirror. Cycles are few, and now live a little longer.
-    What the imports have made stays for good: no collection looks at it again.
+    What the imports have made always stays: no collection looks at it again.
     """
     gc.freeze()
     gc.set_threshold(2_000)
