@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.wrap.eligible import Reason
 from shoal.protocol.transform.skim import HIDDEN_TAG
-from shoal.proxy.config.settings import Limits
+from shoal.proxy.config.settings import Limits, WithoutAgent
 from shoal.proxy.statistics import CloseCause
-from tests.support.shallow.brokers import ORDERS, ORDERS_ID, Place, SourceBroker
+from tests.support.shallow.brokers import ORDERS, ORDERS_ID, Place, SourceBroker, TargetBroker
+from tests.support.rig import api_key, until
 from tests.support.shallow.rig import MIRROR, shallow_rig
 from tests.support.shallow.sets import LEADER, LOG, P0, P1, raw, spans
 from tests.support.shallow.world import poll, produced, some_batch
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trio.testing import MockClock
 
     from tests.support.rig import BrokerSide
@@ -113,3 +117,33 @@ async def test_a_damaged_one_ends_the_connection() -> None:
         await client.ask(100)
         await client.stream.receive_some()
         assert await r.closed("from") == {CloseCause.UPSTREAM_PROTOCOL: 1}
+
+
+async def test_it_is_asked_what_its_copy_is_even_if_it_never_gets_an_answer_that_is_held(tmp_path: Path) -> None:
+    """It may have to be mirrored as an ordinary topic, and then such an answer passes raw."""
+    source, target = SourceBroker(sets=[{P0: LARGE}] * 3), Asked()
+    async with shallow_rig(
+        source=source,
+        target=target,
+        limits=half(LARGE),
+        mirrored_file=tmp_path / "from.mirrored",
+        same_offsets=ORDERS,
+        without_agent=WithoutAgent.ORDINARY,
+    ) as r:
+        client = await r.consumer()
+        await client.ask(100)
+        assert await r.closed("from") == {CloseCause.UPSTREAM_PROTOCOL: 1}
+        r.wrap.tick(trio.current_time())
+        await until(lambda: target.is_asked)
+
+
+class Asked(TargetBroker):
+    """A target that is asked about the copy, and does not say."""
+
+    is_asked = False
+
+    async def answer(self, side: BrokerSide, frame: bytes) -> None:
+        if api_key(frame) != ApiKey.METADATA:
+            return await super().answer(side, frame)
+        self.is_asked |= f"A.{ORDERS}".encode() in frame
+        return None
