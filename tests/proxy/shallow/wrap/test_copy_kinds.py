@@ -35,8 +35,8 @@ CODES = {
 
 @dataclass
 class Target:
-    """`topics`: what the leader of each partition says. None: it has no leader. `silent`: no broker answers. `hidden`: Shoal may not
-    describe these. `stuck`: broker 2, which leads the topic `A.payments`, does not answer.
+    """`topics`: what the leader of each partition says. None: it has no leader. `silent`: no broker answers.
+    `hidden`: Shoal may not describe these. `stuck`: broker 2, which leads the topic `A.payments`, does not answer.
     """
 
     topics: dict[str, list[State | None]] = field(default_factory=dict)
@@ -74,7 +74,9 @@ class ScriptedLeaders(Leaders):
         return 2 if self._target.stuck and partition.topic == "A.payments" else 1
 
     async def exchange(self, node_id: int | None, request: bytes) -> bytes:
-        await (trio.sleep_forever() if node_id == 2 else trio.lowlevel.checkpoint())
+        if node_id == 2:
+            await trio.sleep_forever()
+        await trio.lowlevel.checkpoint()
         _, asked = decode_request(request, ProduceRequest)
         return probe_answers(
             *(
@@ -227,9 +229,7 @@ async def test_a_reload_forgets_what_was_asked(tmp_path: Path, autojump_clock: t
     assert r.kinds.may_locate("orders", MIRROR)
 
 
-async def test_what_another_has_given_meanwhile_counts(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_what_another_has_given_meanwhile_counts(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     """A process that is taken over from, or the listener before a reload, gives a locator while this one runs."""
     target = Target({"A.orders": [ORDINARY]})
     before = rig(tmp_path, target, without_agent=WithoutAgent.WAIT)
