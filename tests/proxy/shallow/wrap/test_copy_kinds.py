@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -75,7 +74,9 @@ class ScriptedLeaders(Leaders):
         return 2 if self._target.stuck and partition.topic == "A.payments" else 1
 
     async def exchange(self, node_id: int | None, request: bytes) -> bytes:
-        await trio.sleep(math.inf if node_id == 2 else 0)
+        if node_id == 2:
+            await trio.sleep_forever()
+        await trio.lowlevel.checkpoint()
         _, asked = decode_request(request, ProduceRequest)
         return probe_answers(
             *(

@@ -48,7 +48,7 @@ def test_a_line_that_was_not_written_whole_says_nothing(tmp_path: Path, lost: in
 
 @pytest.mark.parametrize("begun", [b"", b"shoal", b"shoal same-offsets 1"])
 def test_a_first_line_that_was_not_written_whole_is_begun_anew(tmp_path: Path, begun: bytes) -> None:
-    """A crash, or a full disk: Shoal starts anyway."""
+    """A crash, or a full disk: Shoal starts."""
     path = tmp_path / "source.same-offsets"
     path.write_bytes(begun)
     assert kept(path).add("orders")

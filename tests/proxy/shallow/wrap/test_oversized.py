@@ -12,8 +12,8 @@ from shoal.protocol.shallow.wrap.eligible import Reason
 from shoal.protocol.transform.skim import HIDDEN_TAG
 from shoal.proxy.config.settings import Limits, WithoutAgent
 from shoal.proxy.statistics import CloseCause
-from tests.support.shallow.brokers import ORDERS, ORDERS_ID, Place, SourceBroker, TargetBroker
 from tests.support.rig import api_key, until
+from tests.support.shallow.brokers import ORDERS, ORDERS_ID, Place, SourceBroker, TargetBroker
 from tests.support.shallow.rig import MIRROR, shallow_rig
 from tests.support.shallow.sets import LEADER, LOG, P0, P1, raw, spans
 from tests.support.shallow.world import poll, produced, some_batch
