@@ -35,7 +35,7 @@ async def _fetch(version: str, into: Path) -> None:
 
 
 def tiered_properties(plugin: Path, folder: Path) -> dict[str, str]:
-    """Of one broker."""
+    """Broker properties; for a cluster of one."""
     storage, metadata = "remote.log.storage.manager", "rlmm.config.remote.log.metadata.topic"
     return {
         "remote.log.storage.system.enable": "true",
