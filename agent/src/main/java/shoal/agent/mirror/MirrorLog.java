@@ -38,6 +38,7 @@ final class MirrorLog {
     private static final MethodHandle TOPIC_ID = Members.handle(Members.method(TYPE, "topicId", OPTION));
     private static final MethodHandle END = number("logEndOffset");
     private static final MethodHandle START = number("logStartOffset");
+    private static final MethodHandle LOCAL_START = number("localLogStartOffset");
     private static final MethodHandle SIZE = number("size");
     private static final MethodHandle GET_CONFIG = Members.handle(Members.method(TYPE, "config", CONFIG));
     private static final MethodHandle COMPACT = Members.getter(Members.field(CONFIG, "compact", boolean.class));
@@ -85,8 +86,9 @@ final class MirrorLog {
         return (boolean) IS_EMPTY.invokeExact(id) ? "" : String.valueOf((Object) GET.invokeExact(id));
     }
 
+    /** With tiered storage, what is before it can't be read here. */
     long start() throws Throwable {
-        return (long) START.invokeExact(log);
+        return Math.max((long) START.invokeExact(log), (long) LOCAL_START.invokeExact(log));
     }
 
     /** The log end offset. */
