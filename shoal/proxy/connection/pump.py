@@ -288,6 +288,8 @@ class Pump(ABC):
                 if unsent:
                     return Unfinished(unsent, None, 0, None, bytes(view[behind:end]))
             pos = behind
+            if pos == end:
+                return None
             scanned = self.scan(view, pos, end)
 
     def _hold(self, view: memoryview, marks: tuple[int, int, int, int], frame_stop: FrameStop) -> Unfinished:
