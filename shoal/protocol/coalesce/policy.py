@@ -106,26 +106,33 @@ class CoalescingPolicy:
         waiting = self._waiting.get(target)
         if waiting is not None and waiting[0].arrived <= before:
             return True
-        flying = (joined.sets.get(target, ()) for joined in self._in_flight) if target in self._busy else ()
+        if target not in self._busy:
+            return False
+        flying = (joined.sets.get(target, ()) for joined in self._in_flight)
         return any(batch.arrived <= before for chosen in flying for batch in chosen)
 
-    def add(self, batch: Batch) -> None:
-        """The caller limits the unsent batches: see `waiting_batches` and `waiting_bytes`."""
+    def add(self, batch: Batch) -> bool:
+        """-> whether a request may be `due` earlier than before.
+
+        The caller limits the unsent batches: see `waiting_batches` and `waiting_bytes`.
+        """
         self.waiting_batches += 1
         self.waiting_bytes += batch.size
         waiting = self._waiting.get(batch.target)
-        if waiting is None:
-            self._waiting[batch.target] = _Waiting((batch,))
-            if batch.target not in self._busy:
-                self._make_ready(batch)
-        else:
+        if waiting is not None:
             waiting.append(batch)
+            return False
+        self._waiting[batch.target] = _Waiting((batch,))
+        if batch.target in self._busy:
+            return False
+        self._make_ready(batch)
+        return len(self._ready) == 1 or self._is_full
 
     def due(self) -> float:
         """When `take` returns something, if nothing else happens before; `inf`: never, `-inf`: now."""
         if not self._ready or len(self._in_flight) >= self.limits.in_flight:
             return NEVER
-        if len(self._ready) >= self.limits.request_batches or self._ready_bytes >= self.limits.request_bytes:
+        if self._is_full:
             return -NEVER
         due = self._ready_since + self.limits.linger
         if not self._in_flight:
@@ -133,29 +140,41 @@ class CoalescingPolicy:
         oldest = next(iter(self._in_flight))
         return max(due, oldest.sent + self.limits.patience)
 
+    @property
+    def _is_full(self) -> bool:
+        return len(self._ready) >= self.limits.request_batches or self._ready_bytes >= self.limits.request_bytes
+
     def take(self, now: float, *, sets: bool = True) -> Joined | None:
         """The next request, if one is due; in flight until `answered`. Without `sets`: one batch per target."""
         if now < self.due():
             return None
         limits = self.limits
         joined: dict[Hashable, list[Batch]] = {}
-        size, room = 0, limits.request_batches
+        space, room = limits.request_bytes, limits.request_batches
+        most = limits.set_batches if sets else 1
         for target in self._ready:
-            most = min(limits.set_batches if sets else 1, room)
-            chosen = self._choose(target, most, limits.request_bytes - size)
+            chosen, left = self._choose(target, most if most < room else room, space)
             if not chosen and not joined:
                 chosen = [self._waiting[target][0]]  # larger than a request
+                left = space - chosen[0].size
             if not chosen:
                 break
             joined[target] = chosen
-            size += sum(batch.size for batch in chosen)
+            space = left
             room -= len(chosen)
         self.waiting_batches -= limits.request_batches - room
-        return self._send(Joined(sets=joined, size=size, sent=now))
+        return self._send(Joined(sets=joined, size=limits.request_bytes - space, sent=now))
 
     def _send(self, joined: Joined) -> Joined:
         for target, chosen in joined.sets.items():
-            self._leave(target, len(chosen))
+            del self._ready[target]
+            waiting = self._waiting[target]
+            if len(waiting) == len(chosen):
+                del self._waiting[target]
+                continue
+            for _ in chosen:
+                waiting.popleft()
+            waiting.again = max(waiting.again - len(chosen), 0)
         self.waiting_bytes -= joined.size
         self._busy.update(joined.sets)
         self._in_flight[joined] = None
@@ -196,8 +215,8 @@ class CoalescingPolicy:
         self._measure()
         return taken
 
-    def _choose(self, target: Hashable, most: int, space: int) -> list[Batch]:
-        """The batches of a target for a request with room for `most` batches and `space` bytes."""
+    def _choose(self, target: Hashable, most: int, space: int) -> tuple[list[Batch], int]:
+        """The batches of a target for a request with room for `most` batches and `space` bytes; the space left."""
         waiting = self._waiting[target]
         chosen: list[Batch] = []
         for batch in waiting:
@@ -207,17 +226,7 @@ class CoalescingPolicy:
                 break
             chosen.append(batch)
             space -= batch.size
-        return chosen
-
-    def _leave(self, target: Hashable, count: int) -> None:
-        del self._ready[target]
-        waiting = self._waiting[target]
-        if count == len(waiting):
-            del self._waiting[target]
-            return
-        for _ in range(count):
-            waiting.popleft()
-        waiting.again = max(waiting.again - count, 0)
+        return chosen, space
 
     def _make_ready(self, first: Batch) -> None:
         self._ready[first.target] = None

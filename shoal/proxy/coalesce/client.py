@@ -60,11 +60,16 @@ class TakenRequest:
         self._throttle_ms = 0
         self._node_endpoints: Buffer = b""
 
-    def add_result(self, target: PartitionRef, content: bytes, throttle_ms: int, node_endpoints: Buffer) -> None:
-        """`content`: the element of PartitionResponses."""
+    def add_result(
+        self, target: PartitionRef, content: bytes, throttle_ms: int, node_endpoints: Buffer, seconds: float
+    ) -> None:
+        """`content`: the element of PartitionResponses. `seconds`: that the joined request was at the broker."""
         self.missing -= 1
         self._parts.append((target.topic, content))
-        self._throttle_ms = max(self._throttle_ms, throttle_ms)
+        if throttle_ms > self._throttle_ms:
+            self._throttle_ms = throttle_ms
+        if seconds > self.broker_seconds:
+            self.broker_seconds = seconds
         self._node_endpoints = node_endpoints or self._node_endpoints
 
     def answer(self) -> bytes:
@@ -73,9 +78,7 @@ class TakenRequest:
             return b""
         if len(self._parts) == 1 and not self._node_endpoints:
             ((topic, content),) = self._parts
-            return encode_single_produce_response(
-                self.version, self.correlation_id, topic, content, self._throttle_ms
-            )
+            return encode_single_produce_response(self.version, self.correlation_id, topic, content, self._throttle_ms)
         topics: dict[Topic, list[Buffer]] = {}
         for topic, content in self._parts:
             topics.setdefault(topic, []).append(content)

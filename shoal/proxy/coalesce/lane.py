@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import trio
 
@@ -123,8 +123,8 @@ class Lane:
     # -- work ------------------------------------------------------------------------------------------------------
 
     def add(self, batch: Batch) -> None:
-        self.policy.add(batch)
-        self.nudge()
+        if self.policy.add(batch):
+            self.nudge()
 
     def nudge(self) -> None:
         """A request may be due earlier than before."""
@@ -140,8 +140,7 @@ class Lane:
         """Withdraw the unsent batches of a closed client; those with acks=0 only with `silent`."""
 
         def unwanted(batch: Batch) -> bool:
-            taken = cast("TakenRequest", batch.owner)
-            return taken.member is member and (silent or not taken.silent)
+            return batch.owner.member is member and (silent or not batch.owner.silent)
 
         self._owner.released(sum(batch.size for batch in self.policy.withdraw(unwanted)))
 
@@ -206,9 +205,8 @@ class Lane:
         task.wake.set()
 
     async def _exchange(self, client: LaneClient, joined: Joined) -> None:
-        sets = {
-            cast("PartitionRef", target): [cast("PartitionBatch", b.content) for b in chosen]
-            for target, chosen in joined.sets.items()
+        sets: dict[Any, list[PartitionBatch]] = {
+            target: [batch.content for batch in chosen] for target, chosen in joined.sets.items()
         }
         self._owner.sent(joined)
         correlation_id = next(self._correlation_ids) % _CORRELATION_IDS
@@ -244,13 +242,13 @@ class Lane:
         members: dict[CoalescedClient, None] = {}
         for target, results in answer.results.items():
             for batch, (error_code, content) in zip(joined.sets[target], results, strict=True):
-                taken = cast("TakenRequest", batch.owner)
+                taken: TakenRequest = batch.owner
                 endpoints: Buffer = b""
                 if error_code:
                     endpoints = self._owner.refused(taken, target, error_code, frame if answer.names_brokers else None)
-                self._count_split_batch(target, error_code)
-                taken.add_result(target, content, answer.throttle_ms, endpoints)
-                taken.broker_seconds = max(taken.broker_seconds, seconds)
+                if self._splits:
+                    self._count_split_batch(target, error_code)
+                taken.add_result(target, content, answer.throttle_ms, endpoints, seconds)
                 members[taken.member] = None
         for target, error_code in answer.split.items():
             self._splits[target] = _Split(len(joined.sets[target]), error_code)
@@ -281,7 +279,7 @@ class Lane:
             self._owner.sets.withdraw(self.bound_port, "the connection ended on a set")
         elif cause is CloseCause.UPSTREAM_LOST:
             self._owner.sets.lost(self.bound_port)
-        owners = {cast("TakenRequest", batch.owner).member for chosen in joined.sets.values() for batch in chosen}
+        owners: set[CoalescedClient] = {batch.owner.member for chosen in joined.sets.values() for batch in chosen}
         self._log_failed(len(owners), cause, why)
         for member in owners:
             self.withdraw(member, silent=True)

@@ -57,7 +57,7 @@ from shoal.proxy.statistics import CloseCause
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from shoal.protocol.coalesce.joinable import Joinable, PartitionBatch
+    from shoal.protocol.coalesce.joinable import Joinable, LaneKey
     from shoal.protocol.coalesce.policy import Joined
     from shoal.protocol.wire.types import Buffer, Topic
     from shoal.proxy.cluster.bound_port import BoundPort
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.pending import Answer
     from shoal.proxy.listener.listener import Listener
+    from shoal.proxy.net.upstream import Upstream
     from shoal.proxy.statistics import PathStatistics
 
 __all__ = ["CoalescePath"]
@@ -113,7 +114,7 @@ class CoalescePath:
         self.routes = table({**PLAIN_ROUTES, **own, **sasl})
         self._limits = _limits(self.settings)
         self._members: dict[Connection, CoalescedClient] = {}
-        self._lanes: dict[LaneId, Lane] = {}
+        self._lanes: dict[tuple[BoundPort, Upstream, LaneKey], Lane] = {}  # by `LaneId`
         self._sequences = SeenSequences()
         self._unsettled: OrderedDict[tuple[str, str], float] = OrderedDict()  # client -> until when
         self.sets = ProvenSets()
@@ -199,7 +200,7 @@ class CoalescePath:
         if isinstance(found, WhyAlone):
             return self._pass(member, first, found)
         places = [_by_name(connection, part.target) for part in found.parts]
-        unknown = [place.topic for place in places if isinstance(place.topic, bytes)]
+        unknown: list[Topic] = [place.topic for place in places if isinstance(place.topic, bytes)]
         if unknown and not member.asked_names:
             return Wait(partial(self._learn_names, member, read_request_header(first).client_id, unknown))
         member.asked_names = False
@@ -232,8 +233,9 @@ class CoalescePath:
         for part, place in zip(found.parts, places, strict=True):
             if not self._sequences.is_new(place, part.header):
                 return WhyAlone.RETRY
-        full = len(self._lanes) >= MAX_LANES and _lane_of(member.connection, found) not in self._lanes
-        return WhyAlone.TOO_MANY if full else None
+        connection = member.connection
+        which = connection.bound_port, connection.identity, found.key
+        return WhyAlone.TOO_MANY if len(self._lanes) >= MAX_LANES and which not in self._lanes else None
 
     def _may_be_retry(self, member: CoalescedClient) -> bool:
         """Whatever its client sends now."""
@@ -289,8 +291,8 @@ class CoalescePath:
             return Wait(member.until_room)
         if not unanswered and not connection.responses.quiet:
             return Wait(connection.requests.until_quiet)
-        which = _lane_of(connection, found)
-        lane = self._lanes.get(which) or self._new_lane(which)
+        which = connection.bound_port, connection.identity, found.key
+        lane = self._lanes.get(which) or self._new_lane(LaneId(*which))
         if unanswered and member.lane is not lane:  # lanes overtake each other
             return Wait(member.settled)
         if self._gains_by_sets(lane, found):
@@ -379,10 +381,6 @@ class CoalescePath:
         for connection, member in list(self._members.items()):
             if member.unanswered:
                 connection.abort(CloseCause.INTERNAL, why)
-
-
-def _lane_of(connection: Connection, found: Joinable) -> LaneId:
-    return LaneId(connection.bound_port, connection.identity, found.key)
 
 
 def _by_name(connection: Connection, target: PartitionRef) -> PartitionRef:
