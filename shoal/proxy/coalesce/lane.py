@@ -27,6 +27,7 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.coalesce.index_rows import JoinedCapture
 from shoal.proxy.coalesce.sets import LaneClient
 from shoal.proxy.events.logs import REPEAT_SECONDS, event, more_of_this_kind
+from shoal.proxy.net.fast_lane import wake_by
 from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.net.upstream import UpstreamUnreachable
 from shoal.proxy.statistics import CloseCause
@@ -54,14 +55,25 @@ _CORRELATION_IDS = 1 << 31
 
 
 class _Task:
-    """A parked task of a lane; `wake` is set when there is work."""
+    """A parked task of a lane: it waits until `wake` is set, or until its timer."""
 
-    __slots__ = ("armed", "client", "wake")
+    __slots__ = ("client", "due", "timer", "wake")
 
     def __init__(self, client: LaneClient) -> None:
         self.client = client
         self.wake = trio.Event()
-        self.armed = math.inf  # time of its timer
+        self.due = math.inf
+        self.timer = trio.CancelScope()
+
+    def park(self, due: float) -> None:
+        self.wake, self.timer = trio.Event(), trio.CancelScope(deadline=trio.current_time() + _IDLE_SECONDS)
+        self.arm(due)
+
+    def arm(self, due: float) -> None:
+        """`due`: earlier than before, or `inf`."""
+        self.due = due
+        self.timer.deadline = min(self.timer.deadline, due - _TIMER_S)
+        wake_by(self.timer.deadline)
 
 
 class _Split:
@@ -130,8 +142,13 @@ class Lane:
         """A request may be due earlier than before."""
         due = self.policy.due()
         if self._parked:
-            if due < self._parked[-1].armed:
-                self._unpark(self._parked[-1])
+            task = self._parked[-1]
+            if due >= task.due:
+                return
+            if due - _TIMER_S <= trio.current_time():
+                self._unpark(task)
+            else:
+                task.arm(due)
         elif due < math.inf and self._tasks < self.policy.limits.in_flight:
             self._tasks += 1
             self._owner.listener.spawn(self._run)
@@ -188,17 +205,15 @@ class Lane:
         """Wait until there may be work. Returns False to end the task."""
         if self._ending and not self.policy.waiting_batches:
             return False
-        due = self.policy.due()
-        idle = trio.current_time() + _IDLE_SECONDS
-        task.wake, task.armed = trio.Event(), due
+        task.park(self.policy.due())
         self._parked.append(task)
         try:
-            with trio.move_on_at(min(due - _TIMER_S, idle)):
+            with task.timer:
                 await task.wake.wait()
         finally:
             if task in self._parked:
                 self._parked.remove(task)
-        return task.wake.is_set() or due <= idle
+        return task.wake.is_set() or task.due < math.inf
 
     def _unpark(self, task: _Task) -> None:
         self._parked.remove(task)

@@ -24,7 +24,7 @@ kernel removes a descriptor when its file is closed, and another file may get it
 instead of a number. It belongs to one open file; a new file has a new `Watch`, which is registered again.
 
 trio decides how long to block before it calls the lane. If it must no longer block, because a step made a task runnable
-or the time passed in the lane, the lane arms its alarm: a descriptor in trio's epoll that is always readable, for one
+or the time passed in the lane (that which a step has set with `wake_by`, too), the lane arms its alarm: a descriptor in trio's epoll that is always readable, for one
 event. trio finds no task that waits for it, and continues. (`run_sync_soon` does the same with a byte through a socket
 pair and one more task to wake.)
 
@@ -56,7 +56,7 @@ from shoal.proxy.net.trio_internals import TrioInternals
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["FastLane", "Watch", "until"]
+__all__ = ["FastLane", "Watch", "until", "wake_by"]
 
 _BATCH = 64  # events per poll: limits how long trio waits
 _PATIENCE = 0.0005  # seconds of tasks between two looks: five small requests' worth
@@ -104,6 +104,7 @@ class FastLane(trio.abc.Instrument):
         self._waiting = 0  # how many of them have a task that waits
         self._users = 0
         self._looked_at = 0.0
+        self._deadline = 0.0  # of the wait in the lane
         self.steps = 0
         self.woken = 0
 
@@ -179,14 +180,14 @@ class FastLane(trio.abc.Instrument):
         if not self._waiting:
             return
         patient = not (self._trio.autojumps or self._trio.waiting_for_idle)
-        deadline = time.monotonic() + timeout
+        self._deadline = time.monotonic() + timeout
         left = timeout if patient else 0.0
         while True:
             events = self._epoll.poll(left, _BATCH)
             trio_is_ready = self._step(events)
             if trio_is_ready or not patient or timeout <= 0:
                 break
-            left = deadline - time.monotonic()
+            left = self._deadline - time.monotonic()
             if self._trio.runnable or left <= 0:
                 break
         trio_returns_at_once = timeout <= 0 or (trio_is_ready and len(events) == 1)  # no step came after that look
@@ -232,6 +233,13 @@ class FastLane(trio.abc.Instrument):
 
 
 _lane: trio.lowlevel.RunVar[FastLane | None] = trio.lowlevel.RunVar("shoal fast lane", default=None)
+
+
+def wake_by(deadline: float) -> None:
+    """From a step that has set this deadline of a task: the lane blocks no longer. In trio's time."""
+    lane = _lane.get()
+    if lane is not None:
+        lane._deadline = min(lane._deadline, time.monotonic() + deadline - trio.current_time())
 
 
 async def until(watch: Watch, step: Callable[[], bool]) -> None:

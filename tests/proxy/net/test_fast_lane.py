@@ -11,7 +11,7 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from shoal.proxy.net.fast_lane import FastLane, Watch, until
+from shoal.proxy.net.fast_lane import FastLane, Watch, until, wake_by
 from shoal.proxy.net.trio_internals import TrioInternals
 
 if TYPE_CHECKING:
@@ -107,6 +107,23 @@ async def test_a_task_that_a_step_wakes_runs_at_once(pair: Pair) -> None:
             with trio.fail_after(5):
                 await event.wait()
             nursery.cancel_scope.cancel()
+
+
+async def test_a_deadline_that_a_step_sets_ends_the_wait(pair: Pair) -> None:
+    left, right = pair
+    timer = trio.CancelScope()
+
+    def step() -> bool:
+        left.recv(10)
+        timer.deadline = trio.current_time() + 0.01
+        wake_by(timer.deadline)
+        return True
+
+    with FastLane.open(), trio.fail_after(5):
+        right.send(b"x")
+        with timer:
+            await until(Watch(left.fileno()), step)
+        assert timer.cancelled_caught
 
 
 async def test_many_tasks_of_one_pass_delay_no_step(pair: Pair) -> None:
