@@ -24,9 +24,9 @@ kernel removes a descriptor when its file is closed, and another file may get it
 instead of a number. It belongs to one open file; a new file has a new `Watch`, which is registered again.
 
 trio decides how long to block before it calls the lane. If it must no longer block, because a step made a task runnable
-or the time passed in the lane (that which a step has set with `wake_by`, too), the lane arms its alarm: a descriptor in trio's epoll that is always readable, for one
-event. trio finds no task that waits for it, and continues. (`run_sync_soon` does the same with a byte through a socket
-pair and one more task to wake.)
+or the time passed in the lane (also the time that a step set: `wake_by`), the lane arms its alarm: a descriptor in
+trio's epoll that is always readable, for one event. trio finds no task that waits for it, and continues.
+(`run_sync_soon` does the same with a byte through a socket pair and one more task to wake.)
 
 trio runs all runnable tasks before it waits. Many at once (new clients of an attacker, each with a TLS handshake)
 would delay the requests of all others. So the lane also looks between two tasks, `_PATIENCE` after its last look.

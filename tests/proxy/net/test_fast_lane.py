@@ -111,12 +111,15 @@ async def test_a_task_that_a_step_wakes_runs_at_once(pair: Pair) -> None:
 
 async def test_a_deadline_that_a_step_sets_ends_the_wait(pair: Pair) -> None:
     left, right = pair
-    timer = trio.CancelScope()
+    timer, steps = trio.CancelScope(), list[bytes]()
 
     def step() -> bool:
-        left.recv(10)
-        timer.deadline = trio.current_time() + 0.01
-        wake_by(timer.deadline)
+        steps.append(left.recv(1))
+        if len(steps) < 3:  # the first one may come before trio waits
+            right.send(b"x")
+        else:
+            timer.deadline = trio.current_time() + 0.01
+            wake_by(timer.deadline)
         return True
 
     with FastLane.open(), trio.fail_after(5):
