@@ -52,6 +52,7 @@ from shoal.proxy.coalesce.sets import ProvenSets
 from shoal.proxy.connection.routes import Decision, Route, Wait, table
 from shoal.proxy.connection.topic_names import learn_names
 from shoal.proxy.listener.plain import PLAIN_ROUTES
+from shoal.proxy.net.fast_lane import waited
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ LARGEST_REQUEST = (
     64 * 1024
 )  # limit of a client's request: a larger one gains nothing (and exceeds what a pump may hold)
 MAX_LANES = 256  # each has two connections and two tasks, up to `in_flight` of them
+_PATIENCE = 0.25  # of the linger: for how long a request may wait to be read with others
 _ANY_CLIENT_ID = "shoal"  # in requests of lanes that are shared by client ids
 _SETTLE_SECONDS = (
     15.0  # a client's requests may be retries for this long: reconnect.backoff.max.ms is at most 10 s by default
@@ -129,6 +131,7 @@ class CoalescePath:
         member = connection.backlog = self._members[connection] = CoalescedClient(connection)
         if connection.bound_port.node_id is None or connection.provisional:
             member.never_joined_because = WhyAlone.BOOTSTRAP
+        connection.requests.be_patient(self.settings.linger * _PATIENCE)
 
     def gauges(self) -> Mapping[str, Mapping[str, float]]:
         return {"held_bytes": {"coalescing": self.held_bytes}}
@@ -179,6 +182,7 @@ class CoalescePath:
             lane.nudge()
         for member in self._members.values():
             member.forget()  # what is kept may have a client id
+            member.connection.requests.be_patient(self.settings.linger * _PATIENCE)
 
     def tick(self, now: float) -> None:
         """Keep brokers from closing the clients' own connections as idle."""
@@ -299,13 +303,13 @@ class CoalescePath:
             return Wait(partial(self.sets.ask, connection))
         member.behind = None
         member.lane = lane
-        taken, now = member.take(found, correlation_id), trio.current_time()
+        taken, arrived = member.take(found, correlation_id), trio.current_time() - waited()
         self.tally.taken += 1
         for part, place in zip(found.parts, places, strict=True):
             self._sequences.saw(place, part.header)
             size = len(part.content)
             self.held_bytes += size
-            lane.add(Batch(part.target, size, now, taken, part, part.lone))
+            lane.add(Batch(part.target, size, arrived, taken, part, part.lone))
         return Decision.TAKEN
 
     def _gains_by_sets(self, lane: Lane, found: Joinable) -> bool:

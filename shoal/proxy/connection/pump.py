@@ -172,6 +172,10 @@ class Pump(ABC):
         """Return to `run` after the current or the next step."""
         self.must_yield = True
 
+    def be_patient(self, seconds: float) -> None:
+        """What arrives may wait so long for the steps of others."""
+        self._watch.be_patient(seconds)
+
     def close(self) -> None:
         """The source is about to be closed."""
         self._watch.close()
