@@ -76,7 +76,8 @@ LARGEST_REQUEST = (
     64 * 1024
 )  # limit of a client's request: a larger one gains nothing (and exceeds what a pump may hold)
 MAX_LANES = 256  # each has two connections and two tasks, up to `in_flight` of them
-_PATIENCE = 0.25  # of the linger: for how long a request may wait to be read with others
+_PATIENCE = 0.25  # of the linger: for how long a request may wait to be read with others,
+_MOST_PATIENCE = 0.0025  # also one that is not joined
 _ANY_CLIENT_ID = "shoal"  # in requests of lanes that are shared by client ids
 _SETTLE_SECONDS = (
     15.0  # a client's requests may be retries for this long: reconnect.backoff.max.ms is at most 10 s by default
@@ -131,7 +132,12 @@ class CoalescePath:
         member = connection.backlog = self._members[connection] = CoalescedClient(connection)
         if connection.bound_port.node_id is None or connection.provisional:
             member.never_joined_because = WhyAlone.BOOTSTRAP
-        connection.requests.be_patient(self.settings.linger * _PATIENCE)
+        self._set_patience(member)
+
+    def _set_patience(self, member: CoalescedClient) -> None:
+        may_be_joined = member.never_joined_because is None
+        patience = min(self.settings.linger * _PATIENCE, _MOST_PATIENCE)
+        member.connection.requests.be_patient(patience if may_be_joined else 0.0)
 
     def gauges(self) -> Mapping[str, Mapping[str, float]]:
         return {"held_bytes": {"coalescing": self.held_bytes}}
@@ -162,7 +168,9 @@ class CoalescePath:
             self._unsettled.popitem(last=False)
 
     def _authenticates(self, connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
-        self._members[connection].never_joined_because = WhyAlone.AUTHENTICATED
+        member = self._members[connection]
+        member.never_joined_because = WhyAlone.AUTHENTICATED
+        self._set_patience(member)
         self.listener.complain(
             "clients-not-joined",
             "clients log in at the broker, so their requests are not joined: let them log in at Shoal "
@@ -182,7 +190,7 @@ class CoalescePath:
             lane.nudge()
         for member in self._members.values():
             member.forget()  # what is kept may have a client id
-            member.connection.requests.be_patient(self.settings.linger * _PATIENCE)
+            self._set_patience(member)
 
     def tick(self, now: float) -> None:
         """Keep brokers from closing the clients' own connections as idle."""
@@ -283,6 +291,7 @@ class CoalescePath:
                 member.connection.tap.note(read_request_prefix(first)[3], raw(str(why)))
         if decision is Decision.SILENT and member.never_joined_because is None:
             member.never_joined_because = WhyAlone.SILENT  # no answer shows when the broker has handled it
+            self._set_patience(member)
         return decision
 
     def _take(
