@@ -37,6 +37,7 @@ DISTINCT = 64  # batches actually built; their offsets make them different
 BATCHES_PER_FETCH = 32  # 1 MiB of each partition
 PRODUCED_BYTES = 54_000  # of each of the 4 batches: 217 kB in one request
 SMALL_BYTES = 100
+CROWD_PARTITIONS = 200
 TINY_BATCHES = 2048  # of each partition, three records each: all of them fit into one answer
 TINY = 3
 STAMP_MS = 1_700_000_000_000
@@ -50,6 +51,7 @@ _TOPICS: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "tiny": (PARTITIONS, {}),
     "produced": (PARTITIONS, _SHORT),
     "unwrapped": (PARTITIONS, _SHORT),
+    "crowd": (CROWD_PARTITIONS, _SHORT),
 }
 
 
@@ -64,6 +66,7 @@ class Stage:
     unwrapped: frames.Topic
     small: frames.Topic
     tiny: frames.Topic
+    crowd: frames.Topic
     produce_version: int
 
     @classmethod
@@ -102,6 +105,11 @@ class Stage:
         one = {count: frames.batch([b"x" * SMALL_BYTES] * count, STAMP_MS) for count in (1, 2, 3)}
         return [self._produce(self.produced, {at: one[count]}) for at, count in sizes], sum(n for _, n in sizes)
 
+    def keyed_produces(self, count: int) -> list[bytes]:
+        """One record each, to any partition of the crowd's topic."""
+        chance, one = random.Random(1), frames.batch([b"x" * SMALL_BYTES], STAMP_MS)
+        return [self._produce(self.crowd, {chance.randrange(CROWD_PARTITIONS): one}) for _ in range(count)]
+
     def heartbeats(self) -> list[bytes]:
         return [frames.heartbeat(CLIENT)]
 
@@ -130,7 +138,8 @@ class Stage:
 
     def end_offsets(self, topic: frames.Topic) -> int:
         """Sum of all partitions."""
-        wanted = {TopicPartition(topic.name, at): OffsetSpec.latest() for at in range(PARTITIONS)}
+        partitions, _ = _TOPICS[topic.name.removeprefix("bench-")]
+        wanted = {TopicPartition(topic.name, at): OffsetSpec.latest() for at in range(partitions)}
         found = self.admin.list_offsets(wanted, request_timeout=TIMEOUT_S)
         return sum(future.result().offset for future in found.values())
 

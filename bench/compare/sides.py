@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.overhead.workloads import UNWRAP, WRAP
+from bench.coalesce.__main__ import COALESCING, LINGER_MS
+from bench.overhead.workloads import JOINS, UNWRAP, WRAP
 from bench.proxies.names import SHOAL
 from bench.proxies.peer import running_shoal
 from shoal.scenarios.kafka.errors import HarnessError, SetupError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Side", "start_side"]
 
 _PLAIN = "plain"
+_COALESCE = "coalesce"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +52,12 @@ async def start_side(
     peers: dict[str, Peer] = {}
     left_out: dict[str, str] = {}
     for way, mode in _modes(parts).items():
+        joins = mode == _COALESCE
+        more = COALESCING.format(linger=LINGER_MS / 1000) if joins else ""
         try:
-            shoal = running_shoal(mode, work / name, broker, index=index, program=tree.program)
+            shoal = running_shoal(
+                _PLAIN if joins else mode, work / name / mode, broker, more, index=index, program=tree.program
+            )
             peers[way] = await stack.enter_async_context(shoal)
         except HarnessError as error:
             first, *log = str(error).splitlines()
@@ -65,6 +71,8 @@ async def start_side(
 def _modes(parts: Collection[str]) -> Mapping[str, str]:
     """By way. Envelopes are made by a Shoal, too."""
     modes = {SHOAL: _PLAIN}
+    if "coalesce" in parts:
+        modes[JOINS] = _COALESCE
     if "wrap" in parts or "unwrap" in parts:
         modes[WRAP] = "wrap"
     if "unwrap" in parts:

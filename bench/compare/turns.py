@@ -18,7 +18,7 @@ from bench.compare.report import CPU_GIB, CPU_US, P50, THIS, Measured
 from bench.overhead.connections import Connections, connections
 from bench.overhead.report import COUNTED
 from bench.overhead.schedule import AT_ONCE
-from bench.overhead.workloads import BUILDERS, UNWRAP, WRAP
+from bench.overhead.workloads import BUILDERS, JOINS, UNWRAP, WRAP
 from bench.proxies.names import DIRECT, SHOAL
 from bench.runs import Forwarding
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PARTS", "Turns"]
 
-PARTS = ("fetch", "produce", "wrap", "unwrap", "small", "steady", "connections", "latency")
-_NEEDS = {"wrap": (WRAP,), "unwrap": (WRAP, UNWRAP)}
+PARTS = ("fetch", "produce", "wrap", "unwrap", "small", "steady", "coalesce", "connections", "latency")
+_NEEDS = {"wrap": (WRAP,), "unwrap": (WRAP, UNWRAP), "coalesce": (JOINS,)}
 _LONE = ("Fetch", "Produce")
 _SLICES = 4  # of each side in a round
 

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from bench.overhead.connections import Connections
     from bench.runs import Forwarding, Lone
 
-__all__ = ["COUNTED", "HEARTBEAT", "LITTLE", "STEADY", "Figures", "as_json", "as_tables"]
+__all__ = ["COUNTED", "HEARTBEAT", "JOINED", "LITTLE", "STEADY", "Figures", "as_json", "as_tables"]
 
 WAYS = (DIRECT, HAPROXY, SHOAL)
 LITTLE = ("produce of a tiny batch", "produce of a tiny batch, index")
 HEARTBEAT = "Heartbeat"
 STEADY = ("produce of tiny batches, 200 connections", "Heartbeat, 200 connections")
-COUNTED = (*LITTLE, HEARTBEAT, *STEADY)
+JOINED = "produce of one record, 200 connections, joined"
+COUNTED = (*LITTLE, HEARTBEAT, *STEADY, JOINED)
 """Workloads that are counted in requests, not in bytes."""
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.load import Wire
-from bench.overhead.report import HEARTBEAT, LITTLE, STEADY
+from bench.overhead.report import HEARTBEAT, JOINED, LITTLE, STEADY
 from bench.proxies.names import DIRECT, KAFKA_PROXY, KROXYLICIOUS, PROXIES, SHOAL
 from bench.runs import Workload, introduce
 from bench.stage import BATCHES, MIRROR_CLIENT, PARTITIONS, RECORDS, TINY
@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 __all__ = [
     "BUILDERS",
     "INDEX",
+    "JOINS",
     "TINY_INDEX",
     "TINY_PLAIN",
     "UNWRAP",
     "WAYS",
     "WRAP",
+    "coalesce",
     "fetch",
     "index",
     "produce",
@@ -44,7 +46,7 @@ __all__ = [
 ]
 
 WAYS = (DIRECT, *PROXIES)
-WRAP, UNWRAP, INDEX = "Shoal wrap", "Shoal unwrap", "Shoal with an index"
+WRAP, UNWRAP, INDEX, JOINS = "Shoal wrap", "Shoal unwrap", "Shoal with an index", "Shoal coalesce"
 TINY_PLAIN, TINY_INDEX = "fetch of tiny batches", "fetch of tiny batches, index"
 SMALL_REQUESTS = 20_000  # in one run: 100,000 in five rounds
 CROWD, CROWD_RATE, CROWD_REQUESTS = 200, 3_000, 12_000  # connections, requests a second, requests in one run
@@ -141,6 +143,25 @@ def steady(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
     return [replace(crowd, name=STEADY[0], frames=produces, records=records), beats]
 
 
+def coalesce(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
+    """Requests of one record each that are joined, of many clients at a steady rate."""
+    frames = stage.keyed_produces(CROWD_RATE)
+    joined = Workload(
+        name=JOINED,
+        way=SHOAL,
+        peer=peers[JOINS].at_broker,
+        frames=frames,
+        in_flight=1,
+        counted=_sent,
+        end_offset=partial(stage.end_offsets, stage.crowd),
+        records=len(frames),
+        rounds=CROWD_REQUESTS,
+        connections=CROWD,
+        rate=CROWD_RATE,
+    )
+    return [joined]
+
+
 def stage_of(way: str, stage: Stage) -> Stage:
     return stage.by_name() if way in _BY_NAME else stage
 
@@ -168,6 +189,7 @@ BUILDERS: Mapping[str, Callable[[Stage, Mapping[str, Peer]], list[Workload]]] = 
     "unwrap": unwrap,
     "small": small,
     "steady": steady,
+    "coalesce": coalesce,
     "index": index,
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,7 @@ class Peer:
     address: Address
     process: Process | None = None  # None: the broker itself
     tls: SSLContext | None = None  # of the load client; None: plaintext
+    broker_port: int | None = None
 
     @property
     def pid(self) -> int:
@@ -57,6 +58,13 @@ class Peer:
         if self.process is None:
             raise ValueError(f"{self.name} is no proxy")
         return self.process.pid
+
+    @property
+    def at_broker(self) -> Peer:
+        """The same for clients that have metadata: others are not joined."""
+        if self.broker_port is None:
+            raise ValueError(f"{self.name} has one port")
+        return replace(self, address=(self.address[0], self.broker_port))
 
     def connect(self) -> Wire:
         return Wire(self.address, self.tls)
@@ -91,7 +99,7 @@ async def running_shoal(
     config = write(work / f"shoal-{mode}.toml", shoal_config(mode, address, node_port, broker) + more)
     argv = [*program, "run", "-c", str(config)]
     async with listening(Process(argv, log=work / f"shoal-{mode}.log", name=f"shoal {mode}"), address) as process:
-        yield Peer(name=f"Shoal {mode}", address=address, process=process)
+        yield Peer(name=f"Shoal {mode}", address=address, process=process, broker_port=node_port)
 
 
 def write(path: Path, text: str) -> Path:

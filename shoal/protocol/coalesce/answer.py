@@ -67,7 +67,9 @@ def read_joined_answer(
         parts = sets.get(ref)
         if parts is None or ref in results or ref in split:
             raise RemoteProtocolError(f"the answer to Produce has {ref}, which was not sent, or has it twice")
-        if len(parts) > 1 and answered.error_code in _ONE_BY_ONE:
+        if len(parts) == 1:
+            results[ref] = [BatchResult(answered.error_code, bytes(frame[answered.start : answered.end]))]
+        elif answered.error_code in _ONE_BY_ONE:
             split[ref] = answered.error_code
         else:
             results[ref] = list(_results(frame, answered, parts))

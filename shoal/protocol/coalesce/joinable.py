@@ -10,11 +10,12 @@ Transactional requests are never joined: a transactional id has one producer, wh
 """
 
 from enum import StrEnum
+from functools import lru_cache
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from shoal.protocol.messages.produce import plain_produce_length
-from shoal.protocol.records.batch import BatchHeader, read_batch_header
+from shoal.protocol.records.batch import CODEC_MASK, CONTROL, TRANSACTIONAL, BatchHeader, read_batch_header
 from shoal.protocol.schema.headers import RequestHeader
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
@@ -129,13 +130,21 @@ def joinable_batch(frame: Buffer, start: int, end: int, version: int) -> BatchHe
     """The header of the only batch of a record set."""
     try:
         batch = read_batch_header(frame, start, end)
-        codec = batch.codec
     except RemoteProtocolError:
         return WhyAlone.UNUSUAL
-    if batch.is_transactional or batch.is_control:
+    why = _by_attributes(batch.attributes, version)
+    if why is None and batch.size != end - start:
+        return WhyAlone.UNUSUAL
+    return batch if why is None else why
+
+
+@lru_cache(maxsize=1024)
+def _by_attributes(attributes: int, version: int) -> WhyAlone | None:
+    if attributes & CODEC_MASK >= len(Codec):
+        return WhyAlone.UNUSUAL
+    if attributes & (TRANSACTIONAL | CONTROL):
         return WhyAlone.TRANSACTIONAL
-    whole = batch.size == end - start
-    return batch if whole and (codec is not Codec.ZSTD or version >= _ZSTD_FROM) else WhyAlone.UNUSUAL
+    return WhyAlone.UNUSUAL if attributes & CODEC_MASK == Codec.ZSTD and version < _ZSTD_FROM else None
 
 
 def _says_more(frame: Buffer, header: RequestHeader, rows: list[_Row]) -> bool:

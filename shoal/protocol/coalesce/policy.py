@@ -23,8 +23,8 @@ run the same code: a `Batch` needs no content.
 import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 __all__ = ["Batch", "CoalescingPolicy", "JoinLimits", "Joined"]
 
@@ -50,8 +50,8 @@ class Batch(NamedTuple):
     target: Hashable  # topic and partition
     size: int
     arrived: float
-    owner: object = None
-    content: object = None
+    owner: Any = None
+    content: Any = None
     lone: bool = False  # never in a set
 
 
@@ -72,12 +72,10 @@ class Joined:
         return any(len(chosen) > 1 for chosen in self.sets.values())
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(deque[Batch]):
     """The unsent batches of one target. `again`: number of batches at the front that were in a split set."""
 
-    batches: deque[Batch] = field(default_factory=deque)
-    again: int = 0
+    again = 0
 
 
 class CoalescingPolicy:
@@ -106,31 +104,45 @@ class CoalescingPolicy:
     def holds(self, target: Hashable, before: float = math.inf) -> bool:
         """Whether there is an unsent or unanswered batch of this target that arrived at `before` or earlier."""
         waiting = self._waiting.get(target)
-        if waiting is not None and waiting.batches[0].arrived <= before:
+        if waiting is not None and waiting[0].arrived <= before:
             return True
-        flying = (joined.sets.get(target, ()) for joined in self._in_flight) if target in self._busy else ()
+        if target not in self._busy:
+            return False
+        flying = (joined.sets.get(target, ()) for joined in self._in_flight)
         return any(batch.arrived <= before for chosen in flying for batch in chosen)
 
-    def add(self, batch: Batch) -> None:
-        """The caller limits the unsent batches: see `waiting_batches` and `waiting_bytes`."""
+    def add(self, batch: Batch) -> bool:
+        """-> whether a request may be `due` earlier than before.
+
+        The caller limits the unsent batches: see `waiting_batches` and `waiting_bytes`.
+        """
         self.waiting_batches += 1
         self.waiting_bytes += batch.size
         waiting = self._waiting.get(batch.target)
-        if waiting is None:
-            waiting = self._waiting[batch.target] = _Waiting()
-        waiting.batches.append(batch)
-        if batch.target not in self._busy and batch.target not in self._ready:
-            self._make_ready(batch)
+        if waiting is not None:
+            waiting.append(batch)
+            return False
+        self._waiting[batch.target] = _Waiting((batch,))
+        if batch.target in self._busy:
+            return False
+        self._make_ready(batch)
+        return len(self._ready) == 1 or self._is_full
 
     def due(self) -> float:
         """When `take` returns something, if nothing else happens before; `inf`: never, `-inf`: now."""
-        if not self._ready or self.in_flight >= self.limits.in_flight:
+        if not self._ready or len(self._in_flight) >= self.limits.in_flight:
             return NEVER
-        if len(self._ready) >= self.limits.request_batches or self._ready_bytes >= self.limits.request_bytes:
+        if self._is_full:
             return -NEVER
         due = self._ready_since + self.limits.linger
-        oldest = next(iter(self._in_flight), None)
-        return due if oldest is None else max(due, oldest.sent + self.limits.patience)
+        if not self._in_flight:
+            return due
+        oldest = next(iter(self._in_flight))
+        return max(due, oldest.sent + self.limits.patience)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._ready) >= self.limits.request_batches or self._ready_bytes >= self.limits.request_bytes
 
     def take(self, now: float, *, sets: bool = True) -> Joined | None:
         """The next request, if one is due; in flight until `answered`. Without `sets`: one batch per target."""
@@ -138,22 +150,32 @@ class CoalescingPolicy:
             return None
         limits = self.limits
         joined: dict[Hashable, list[Batch]] = {}
-        size, room = 0, limits.request_batches
+        space, room = limits.request_bytes, limits.request_batches
+        most = limits.set_batches if sets else 1
         for target in self._ready:
-            most = min(limits.set_batches if sets else 1, room)
-            chosen = self._choose(target, most, limits.request_bytes - size)
+            chosen, left = self._choose(target, most if most < room else room, space)
             if not chosen and not joined:
-                chosen = [self._waiting[target].batches[0]]  # larger than a request
+                chosen = [self._waiting[target][0]]  # larger than a request
+                left = space - chosen[0].size
             if not chosen:
                 break
             joined[target] = chosen
-            size += sum(batch.size for batch in chosen)
+            space = left
             room -= len(chosen)
-        return self._send(Joined(sets=joined, size=size, sent=now))
+        self.waiting_batches -= limits.request_batches - room
+        return self._send(Joined(sets=joined, size=limits.request_bytes - space, sent=now))
 
     def _send(self, joined: Joined) -> Joined:
         for target, chosen in joined.sets.items():
-            self._leave(target, len(chosen))
+            del self._ready[target]
+            waiting = self._waiting[target]
+            if len(waiting) == len(chosen):
+                del self._waiting[target]
+                continue
+            for _ in chosen:
+                waiting.popleft()
+            waiting.again = max(waiting.again - len(chosen), 0)
+        self.waiting_bytes -= joined.size
         self._busy.update(joined.sets)
         self._in_flight[joined] = None
         self._measure()
@@ -166,63 +188,54 @@ class CoalescingPolicy:
         for target in split:
             again = joined.sets[target]
             waiting = self._waiting.setdefault(target, _Waiting())
-            waiting.batches.extendleft(reversed(again))
+            waiting.extendleft(reversed(again))
             waiting.again += len(again)
             self.waiting_batches += len(again)
             self.waiting_bytes += sum(batch.size for batch in again)
         for target in joined.sets:
             if target in self._waiting:
-                self._make_ready(self._waiting[target].batches[0])
+                self._make_ready(self._waiting[target][0])
 
     def withdraw(self, unwanted: Callable[[Batch], bool]) -> list[Batch]:
         """Remove unsent batches and return them. O(unsent batches)."""
         taken: list[Batch] = []
         for target, waiting in list(self._waiting.items()):
-            kept = deque(batch for batch in waiting.batches if not unwanted(batch))
-            if len(kept) == len(waiting.batches):
+            gone = [batch for batch in waiting if unwanted(batch)]
+            if not gone:
                 continue
-            gone = [batch for batch in waiting.batches if unwanted(batch)]
-            front = list(waiting.batches)[: waiting.again]
-            waiting.again -= sum(map(unwanted, front))
-            waiting.batches = kept
-            self._forget(target, gone)
+            kept = _Waiting(batch for batch in waiting if not unwanted(batch))
+            kept.again = waiting.again - sum(map(unwanted, list(waiting)[: waiting.again]))
+            self._waiting[target] = kept
+            self.waiting_batches -= len(gone)
+            self.waiting_bytes -= sum(batch.size for batch in gone)
+            if not kept:
+                del self._waiting[target]
+                self._ready.pop(target, None)
             taken += gone
         self._measure()
         return taken
 
-    def _choose(self, target: Hashable, most: int, space: int) -> list[Batch]:
-        """The batches of a target for a request with room for `most` batches and `space` bytes."""
+    def _choose(self, target: Hashable, most: int, space: int) -> tuple[list[Batch], int]:
+        """The batches of a target for a request with room for `most` batches and `space` bytes; the space left."""
         waiting = self._waiting[target]
         chosen: list[Batch] = []
-        for batch in waiting.batches:
-            alone = bool(chosen) and (waiting.again or batch.lone or chosen[0].lone)
-            if len(chosen) >= most or batch.size > space or alone:
+        for batch in waiting:
+            if len(chosen) >= most or batch.size > space:
+                break
+            if chosen and (waiting.again or batch.lone or chosen[0].lone):
                 break
             chosen.append(batch)
             space -= batch.size
-        return chosen
-
-    def _leave(self, target: Hashable, count: int) -> None:
-        waiting = self._waiting[target]
-        gone = [waiting.batches.popleft() for _ in range(count)]
-        waiting.again = max(waiting.again - count, 0)
-        del self._ready[target]
-        self._forget(target, gone)
-
-    def _forget(self, target: Hashable, gone: list[Batch]) -> None:
-        self.waiting_batches -= len(gone)
-        self.waiting_bytes -= sum(batch.size for batch in gone)
-        if not self._waiting[target].batches:
-            del self._waiting[target]
-            self._ready.pop(target, None)
+        return chosen, space
 
     def _make_ready(self, first: Batch) -> None:
         self._ready[first.target] = None
         self._ready_bytes += first.size
-        self._ready_since = min(self._ready_since, first.arrived)
+        if first.arrived < self._ready_since:
+            self._ready_since = first.arrived
 
     def _measure(self) -> None:
         """Update the totals after batches were taken."""
-        heads = [self._waiting[target].batches[0] for target in self._ready]
+        heads = [self._waiting[target][0] for target in self._ready]
         self._ready_bytes = sum(batch.size for batch in heads)
         self._ready_since = min((batch.arrived for batch in heads), default=NEVER)

@@ -161,10 +161,10 @@ def read_batch_header(buf: Buffer, pos: int, end: int) -> BatchHeader:
     """
     if end - pos < HEADER_SIZE:
         raise RemoteProtocolError(f"{end - pos} bytes are no batch header")
-    header = BatchHeader._make(_HEADER.unpack_from(buf, pos))
+    header = tuple.__new__(BatchHeader, _HEADER.unpack_from(buf, pos))
     if header.magic != 2:
         raise RemoteProtocolError(f"magic {header.magic} where a batch of magic 2 was expected")
-    if not HEADER_SIZE <= header.size <= end - pos:
+    if not HEADER_SIZE <= header.batch_length + LOG_OVERHEAD <= end - pos:
         raise RemoteProtocolError(f"batch of {header.size} bytes, {end - pos} are there")
     header.require_positive()
     return header

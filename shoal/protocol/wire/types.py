@@ -86,6 +86,8 @@ def read_uvarint(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
 def write_uvarint(value: int) -> bytes:
     if 0 <= value < 0x80:
         return bytes((value,))
+    if 0 <= value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     if not 0 <= value < 1 << 32:
         raise LocalProtocolError(f"{value} does not fit an unsigned varint")
     return _write_base128(value)

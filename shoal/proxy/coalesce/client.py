@@ -56,35 +56,40 @@ class TakenRequest:
         self.missing = len(joinable.parts)
         self.broker_seconds = 0.0  # for the slowest of the joined requests with its batches
         self.number = 0 if member.connection.tap is None else member.connection.tap.next_number()
-        self._parts: dict[Topic, list[Buffer]] = {}
+        self._parts: list[tuple[Topic, Buffer]] = []
         self._throttle_ms = 0
         self._node_endpoints: Buffer = b""
 
-    def add_result(self, target: PartitionRef, content: bytes, throttle_ms: int, node_endpoints: Buffer) -> None:
-        """`content`: the element of PartitionResponses."""
+    def add_result(
+        self, target: PartitionRef, content: bytes, throttle_ms: int, node_endpoints: Buffer, seconds: float
+    ) -> None:
+        """`content`: the element of PartitionResponses. `seconds`: that the joined request was at the broker."""
         self.missing -= 1
-        self._parts.setdefault(target.topic, []).append(content)
-        self._throttle_ms = max(self._throttle_ms, throttle_ms)
+        self._parts.append((target.topic, content))
+        if throttle_ms > self._throttle_ms:
+            self._throttle_ms = throttle_ms
+        if seconds > self.broker_seconds:
+            self.broker_seconds = seconds
         self._node_endpoints = node_endpoints or self._node_endpoints
 
-    def answer(self) -> list[Buffer]:
-        """None with acks=0."""
+    def answer(self) -> bytes:
+        """Empty with acks=0."""
         if self.silent:
-            return []
+            return b""
         if len(self._parts) == 1 and not self._node_endpoints:
-            ((topic, contents),) = self._parts.items()
-            if len(contents) == 1:
-                return [
-                    encode_single_produce_response(
-                        self.version, self.correlation_id, topic, contents[0], self._throttle_ms
-                    )
-                ]
-        return encode_produce_response(
-            self.version,
-            self.correlation_id,
-            list(self._parts.items()),
-            throttle_ms=self._throttle_ms,
-            node_endpoints=self._node_endpoints,
+            ((topic, content),) = self._parts
+            return encode_single_produce_response(self.version, self.correlation_id, topic, content, self._throttle_ms)
+        topics: dict[Topic, list[Buffer]] = {}
+        for topic, content in self._parts:
+            topics.setdefault(topic, []).append(content)
+        return b"".join(
+            encode_produce_response(
+                self.version,
+                self.correlation_id,
+                list(topics.items()),
+                throttle_ms=self._throttle_ms,
+                node_endpoints=self._node_endpoints,
+            )
         )
 
 
@@ -155,29 +160,28 @@ class CoalescedClient:
         """Send complete answers. Synchronous: a task sends what the kernel does not take at once."""
         if self._sending or self.ended:
             return
-        buffers: list[Buffer] = []
+        connection, answers = self.connection, b""
         while self._taken and not self._taken[0].missing:
             taken = self._taken.popleft()
             answer = taken.answer()
-            self.connection.responses.held += bool(answer)
-            if self.connection.meter is not None:
-                size = sum(map(len, answer))
-                self.connection.meter.made(ApiKey.PRODUCE, taken.correlation_id, size, taken.broker_seconds)
-            buffers += answer
-        if buffers:
-            self._send(buffers)
+            connection.responses.held += bool(answer)
+            if connection.meter is not None:
+                connection.meter.made(ApiKey.PRODUCE, taken.correlation_id, len(answer), taken.broker_seconds)
+            answers = answers + answer if answers else answer
+        if answers:
+            self._send(answers)
         self._move()
 
-    def _send(self, buffers: list[Buffer]) -> None:
+    def _send(self, answers: bytes) -> None:
         connection = self.connection
         try:
-            unsent = connection.client_out.gather_now(buffers)
+            sent = connection.client_out.send_now(answers)
         except PeerLost as error:
             connection.abort(CloseCause.CLIENT_LOST, str(error))
             return
-        if unsent:
+        if sent < len(answers):
             self._sending = True
-            connection.spawn(self._finish, unsent)
+            connection.spawn(self._finish, answers[sent:])
 
     async def _finish(self, unsent: bytes) -> None:
         try:

@@ -7,7 +7,7 @@ The lane's own connection makes no rows; otherwise each batch would be in the in
 from __future__ import annotations
 
 from time import time_ns
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from shoal.protocol.capture.index.columns import Handling
 from shoal.protocol.capture.index.pending import Request, RequestAnnotation, Treatment
@@ -50,7 +50,8 @@ class JoinedCapture:
                 self._add_row(batch, NO_ANSWER, UNKNOWN_ERROR, -1)
 
     def _add_row(self, batch: Batch, answered: Answered, error: int, offset: int) -> None:
-        taken, part = cast("TakenRequest", batch.owner), cast("PartitionBatch", batch.content)
+        taken: TakenRequest = batch.owner
+        part: PartitionBatch = batch.content
         tap = taken.member.connection.tap
         if tap is None:
             return

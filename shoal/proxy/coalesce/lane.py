@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import trio
 
@@ -27,6 +27,7 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.coalesce.index_rows import JoinedCapture
 from shoal.proxy.coalesce.sets import LaneClient
 from shoal.proxy.events.logs import REPEAT_SECONDS, event, more_of_this_kind
+from shoal.proxy.net.fast_lane import wake_by
 from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.net.upstream import UpstreamUnreachable
 from shoal.proxy.statistics import CloseCause
@@ -54,14 +55,25 @@ _CORRELATION_IDS = 1 << 31
 
 
 class _Task:
-    """A parked task of a lane; `wake` is set when there is work."""
+    """A parked task of a lane: it waits until `wake` is set, or until its timer."""
 
-    __slots__ = ("armed", "client", "wake")
+    __slots__ = ("client", "due", "timer", "wake")
 
     def __init__(self, client: LaneClient) -> None:
         self.client = client
         self.wake = trio.Event()
-        self.armed = math.inf  # time of its timer
+        self.due = math.inf
+        self.timer = trio.CancelScope()
+
+    def park(self, due: float) -> None:
+        self.wake, self.timer = trio.Event(), trio.CancelScope(deadline=trio.current_time() + _IDLE_SECONDS)
+        self.arm(due)
+
+    def arm(self, due: float) -> None:
+        """`due`: earlier than before, or `inf`."""
+        self.due = due
+        self.timer.deadline = min(self.timer.deadline, due - _TIMER_S)
+        wake_by(self.timer.deadline)
 
 
 class _Split:
@@ -123,15 +135,20 @@ class Lane:
     # -- work ------------------------------------------------------------------------------------------------------
 
     def add(self, batch: Batch) -> None:
-        self.policy.add(batch)
-        self.nudge()
+        if self.policy.add(batch):
+            self.nudge()
 
     def nudge(self) -> None:
         """A request may be due earlier than before."""
         due = self.policy.due()
         if self._parked:
-            if due < self._parked[-1].armed:
-                self._unpark(self._parked[-1])
+            task = self._parked[-1]
+            if due >= task.due:
+                return
+            if due - _TIMER_S <= trio.current_time():
+                self._unpark(task)
+            else:
+                task.arm(due)
         elif due < math.inf and self._tasks < self.policy.limits.in_flight:
             self._tasks += 1
             self._owner.listener.spawn(self._run)
@@ -140,8 +157,7 @@ class Lane:
         """Withdraw the unsent batches of a closed client; those with acks=0 only with `silent`."""
 
         def unwanted(batch: Batch) -> bool:
-            taken = cast("TakenRequest", batch.owner)
-            return taken.member is member and (silent or not taken.silent)
+            return batch.owner.member is member and (silent or not batch.owner.silent)
 
         self._owner.released(sum(batch.size for batch in self.policy.withdraw(unwanted)))
 
@@ -189,26 +205,23 @@ class Lane:
         """Wait until there may be work. Returns False to end the task."""
         if self._ending and not self.policy.waiting_batches:
             return False
-        due = self.policy.due()
-        idle = trio.current_time() + _IDLE_SECONDS
-        task.wake, task.armed = trio.Event(), due
+        task.park(self.policy.due())
         self._parked.append(task)
         try:
-            with trio.move_on_at(min(due - _TIMER_S, idle)):
+            with task.timer:
                 await task.wake.wait()
         finally:
             if task in self._parked:
                 self._parked.remove(task)
-        return task.wake.is_set() or due <= idle
+        return task.wake.is_set() or task.due < math.inf
 
     def _unpark(self, task: _Task) -> None:
         self._parked.remove(task)
         task.wake.set()
 
     async def _exchange(self, client: LaneClient, joined: Joined) -> None:
-        sets = {
-            cast("PartitionRef", target): [cast("PartitionBatch", b.content) for b in chosen]
-            for target, chosen in joined.sets.items()
+        sets: dict[Any, list[PartitionBatch]] = {
+            target: [batch.content for batch in chosen] for target, chosen in joined.sets.items()
         }
         self._owner.sent(joined)
         correlation_id = next(self._correlation_ids) % _CORRELATION_IDS
@@ -244,13 +257,13 @@ class Lane:
         members: dict[CoalescedClient, None] = {}
         for target, results in answer.results.items():
             for batch, (error_code, content) in zip(joined.sets[target], results, strict=True):
-                taken = cast("TakenRequest", batch.owner)
+                taken: TakenRequest = batch.owner
                 endpoints: Buffer = b""
                 if error_code:
                     endpoints = self._owner.refused(taken, target, error_code, frame if answer.names_brokers else None)
-                self._count_split_batch(target, error_code)
-                taken.add_result(target, content, answer.throttle_ms, endpoints)
-                taken.broker_seconds = max(taken.broker_seconds, seconds)
+                if self._splits:
+                    self._count_split_batch(target, error_code)
+                taken.add_result(target, content, answer.throttle_ms, endpoints, seconds)
                 members[taken.member] = None
         for target, error_code in answer.split.items():
             self._splits[target] = _Split(len(joined.sets[target]), error_code)
@@ -281,7 +294,7 @@ class Lane:
             self._owner.sets.withdraw(self.bound_port, "the connection ended on a set")
         elif cause is CloseCause.UPSTREAM_LOST:
             self._owner.sets.lost(self.bound_port)
-        owners = {cast("TakenRequest", batch.owner).member for chosen in joined.sets.values() for batch in chosen}
+        owners: set[CoalescedClient] = {batch.owner.member for chosen in joined.sets.values() for batch in chosen}
         self._log_failed(len(owners), cause, why)
         for member in owners:
             self.withdraw(member, silent=True)

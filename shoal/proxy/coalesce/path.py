@@ -50,14 +50,15 @@ from shoal.proxy.coalesce.counters import CoalesceTally
 from shoal.proxy.coalesce.lane import Lane, LaneId
 from shoal.proxy.coalesce.sets import ProvenSets
 from shoal.proxy.connection.routes import Decision, Route, Wait, table
-from shoal.proxy.connection.topic_names import learn_names, topic_name
+from shoal.proxy.connection.topic_names import learn_names
 from shoal.proxy.listener.plain import PLAIN_ROUTES
+from shoal.proxy.net.fast_lane import waited
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from shoal.protocol.coalesce.joinable import Joinable, PartitionBatch
+    from shoal.protocol.coalesce.joinable import Joinable, LaneKey
     from shoal.protocol.coalesce.policy import Joined
     from shoal.protocol.wire.types import Buffer, Topic
     from shoal.proxy.cluster.bound_port import BoundPort
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.pending import Answer
     from shoal.proxy.listener.listener import Listener
+    from shoal.proxy.net.upstream import Upstream
     from shoal.proxy.statistics import PathStatistics
 
 __all__ = ["CoalescePath"]
@@ -74,6 +76,8 @@ LARGEST_REQUEST = (
     64 * 1024
 )  # limit of a client's request: a larger one gains nothing (and exceeds what a pump may hold)
 MAX_LANES = 256  # each has two connections and two tasks, up to `in_flight` of them
+_PATIENCE = 0.25  # of the linger: for how long a request may wait to be read with others,
+_MOST_PATIENCE = 0.0025  # also one that is not joined
 _ANY_CLIENT_ID = "shoal"  # in requests of lanes that are shared by client ids
 _SETTLE_SECONDS = (
     15.0  # a client's requests may be retries for this long: reconnect.backoff.max.ms is at most 10 s by default
@@ -113,7 +117,7 @@ class CoalescePath:
         self.routes = table({**PLAIN_ROUTES, **own, **sasl})
         self._limits = _limits(self.settings)
         self._members: dict[Connection, CoalescedClient] = {}
-        self._lanes: dict[LaneId, Lane] = {}
+        self._lanes: dict[tuple[BoundPort, Upstream, LaneKey], Lane] = {}  # by `LaneId`
         self._sequences = SeenSequences()
         self._unsettled: OrderedDict[tuple[str, str], float] = OrderedDict()  # client -> until when
         self.sets = ProvenSets()
@@ -128,6 +132,12 @@ class CoalescePath:
         member = connection.backlog = self._members[connection] = CoalescedClient(connection)
         if connection.bound_port.node_id is None or connection.provisional:
             member.never_joined_because = WhyAlone.BOOTSTRAP
+        self._set_patience(member)
+
+    def _set_patience(self, member: CoalescedClient) -> None:
+        may_be_joined = member.never_joined_because is None
+        patience = min(self.settings.linger * _PATIENCE, _MOST_PATIENCE)
+        member.connection.requests.be_patient(patience if may_be_joined else 0.0)
 
     def gauges(self) -> Mapping[str, Mapping[str, float]]:
         return {"held_bytes": {"coalescing": self.held_bytes}}
@@ -158,7 +168,9 @@ class CoalescePath:
             self._unsettled.popitem(last=False)
 
     def _authenticates(self, connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
-        self._members[connection].never_joined_because = WhyAlone.AUTHENTICATED
+        member = self._members[connection]
+        member.never_joined_because = WhyAlone.AUTHENTICATED
+        self._set_patience(member)
         self.listener.complain(
             "clients-not-joined",
             "clients log in at the broker, so their requests are not joined: let them log in at Shoal "
@@ -178,6 +190,7 @@ class CoalescePath:
             lane.nudge()
         for member in self._members.values():
             member.forget()  # what is kept may have a client id
+            self._set_patience(member)
 
     def tick(self, now: float) -> None:
         """Keep brokers from closing the clients' own connections as idle."""
@@ -195,22 +208,23 @@ class CoalescePath:
             return self._pass(member, first, WhyAlone.OLD if version < OLDEST else WhyAlone.LARGE)
         if len(first) < SIZE_BYTES + size:
             return Decision.MORE
-        found = self._read(member, first)
+        found = member.read_again(first) or self._read(member, first)
         if isinstance(found, WhyAlone):
             return self._pass(member, first, found)
-        unknown = [part.target.topic for part in found.parts if topic_name(connection, part.target.topic) is None]
+        places = [_by_name(connection, part.target) for part in found.parts]
+        unknown: list[Topic] = [place.topic for place in places if isinstance(place.topic, bytes)]
         if unknown and not member.asked_names:
             return Wait(partial(self._learn_names, member, read_request_header(first).client_id, unknown))
         member.asked_names = False
-        if why := self._why_alone(member, found, unknown):
-            return self._pass_alone(member, first, found, why)
-        return self._take(member, found, correlation_id)
+        if unknown:
+            self._unsettle(connection)  # the next request may be a retry with the topic's name
+        why = WhyAlone.NAMELESS if unknown else self._why_alone(member, found, places)
+        if why is not None:
+            return self._pass_alone(member, first, found, places, why)
+        return self._take(member, found, places, correlation_id)
 
     def _read(self, member: CoalescedClient, first: memoryview) -> Joinable | WhyAlone:
-        """A whole request."""
-        again = member.read_again(first)
-        if again is not None:
-            return again
+        """A whole request that is like none of this client's earlier ones."""
         found = read_joinable(first, read_request_header(first))
         if isinstance(found, WhyAlone):
             return found
@@ -225,17 +239,15 @@ class CoalescePath:
             await learn_names(member.connection, client_id, unknown)
         member.asked_names = True
 
-    def _why_alone(self, member: CoalescedClient, found: Joinable, unknown: list[Topic]) -> WhyAlone | None:
-        if unknown:
-            self._unsettle(member.connection)  # the next request may be a retry with the topic's name
-            return WhyAlone.NAMELESS
+    def _why_alone(self, member: CoalescedClient, found: Joinable, places: list[PartitionRef]) -> WhyAlone | None:
         if self._may_be_retry(member):
             return WhyAlone.RETRY
-        for part in found.parts:
-            if part.lone and not self._sequences.is_new(self._by_name(member, part), part.header):
+        for part, place in zip(found.parts, places, strict=True):
+            if not self._sequences.is_new(place, part.header):
                 return WhyAlone.RETRY
-        full = len(self._lanes) >= MAX_LANES and _lane_of(member.connection, found) not in self._lanes
-        return WhyAlone.TOO_MANY if full else None
+        connection = member.connection
+        which = connection.bound_port, connection.identity, found.key
+        return WhyAlone.TOO_MANY if len(self._lanes) >= MAX_LANES and which not in self._lanes else None
 
     def _may_be_retry(self, member: CoalescedClient) -> bool:
         """Whatever its client sends now."""
@@ -245,11 +257,15 @@ class CoalescePath:
         return now < member.alone_until or now < self._unsettled.get(_retrying(member.connection), now)
 
     def _pass_alone(
-        self, member: CoalescedClient, first: memoryview, found: Joinable, why: WhyAlone
+        self, member: CoalescedClient, first: memoryview, found: Joinable, places: list[PartitionRef], why: WhyAlone
     ) -> Answer[Connection] | Decision | Wait | None:
         """Wait for requests of all clients that were taken for its partitions."""
         since = member.behind if member.behind is not None else trio.current_time()
-        targets = [target for part in found.parts for target in self._names_in_lanes(member, part)]
+        targets = [
+            target
+            for part, place in zip(found.parts, places, strict=True)
+            for target in _names_in_lanes(member.connection, part.target, place)
+        ]
         ahead = partial(self._holds, member.connection.bound_port, targets, since)
         if ahead():
             member.behind = since
@@ -257,8 +273,8 @@ class CoalescePath:
         decision = self._pass(member, first, why)
         if not isinstance(decision, Wait):
             member.behind = None
-            for part in found.parts:
-                self._saw(member, part)
+            for part, place in zip(found.parts, places, strict=True):
+                self._sequences.saw(place, part.header)
         return decision
 
     def _pass(
@@ -275,48 +291,35 @@ class CoalescePath:
                 member.connection.tap.note(read_request_prefix(first)[3], raw(str(why)))
         if decision is Decision.SILENT and member.never_joined_because is None:
             member.never_joined_because = WhyAlone.SILENT  # no answer shows when the broker has handled it
+            self._set_patience(member)
         return decision
 
-    def _take(self, member: CoalescedClient, found: Joinable, correlation_id: int) -> Decision | Wait:
-        connection = member.connection
+    def _take(
+        self, member: CoalescedClient, found: Joinable, places: list[PartitionRef], correlation_id: int
+    ) -> Decision | Wait:
+        connection, unanswered = member.connection, member.unanswered
         if self._is_full():
             return Wait(partial(self._while, self._is_full))
         if member.is_full:
             return Wait(member.until_room)
-        if not member.unanswered and not connection.responses.quiet:
+        if not unanswered and not connection.responses.quiet:
             return Wait(connection.requests.until_quiet)
-        which = _lane_of(connection, found)
-        lane = self._lanes.get(which) or self._new_lane(which)
-        if member.unanswered and member.lane is not lane:  # lanes overtake each other
+        which = connection.bound_port, connection.identity, found.key
+        lane = self._lanes.get(which) or self._new_lane(LaneId(*which))
+        if unanswered and member.lane is not lane:  # lanes overtake each other
             return Wait(member.settled)
         if self._gains_by_sets(lane, found):
             return Wait(partial(self.sets.ask, connection))
         member.behind = None
         member.lane = lane
-        taken, now = member.take(found, correlation_id), trio.current_time()
+        taken, arrived = member.take(found, correlation_id), trio.current_time() - waited()
         self.tally.taken += 1
-        for part in found.parts:
-            self._saw(member, part)
-            self.held_bytes += len(part.content)
-            lane.add(Batch(part.target, len(part.content), now, taken, part, part.lone))
+        for part, place in zip(found.parts, places, strict=True):
+            self._sequences.saw(place, part.header)
+            size = len(part.content)
+            self.held_bytes += size
+            lane.add(Batch(part.target, size, arrived, taken, part, part.lone))
         return Decision.TAKEN
-
-    @staticmethod
-    def _by_name(member: CoalescedClient, part: PartitionBatch) -> PartitionRef:
-        """The partition, by its topic's name."""
-        return PartitionRef(
-            topic_name(member.connection, part.target.topic) or part.target.topic, part.target.partition
-        )
-
-    def _saw(self, member: CoalescedClient, part: PartitionBatch) -> None:
-        if part.lone:
-            self._sequences.saw(self._by_name(member, part), part.header)
-
-    def _names_in_lanes(self, member: CoalescedClient, part: PartitionBatch) -> set[PartitionRef]:
-        """The partition's keys in lanes: a lane has requests of one version, by name or by id."""
-        place = self._by_name(member, part)
-        known = member.connection.cluster.topic_id(place.topic) if isinstance(place.topic, str) else None
-        return {part.target, place, part.target._replace(topic=known or part.target.topic)}
 
     def _gains_by_sets(self, lane: Lane, found: Joinable) -> bool:
         if self.settings.set_batches == 1:
@@ -393,5 +396,15 @@ class CoalescePath:
                 connection.abort(CloseCause.INTERNAL, why)
 
 
-def _lane_of(connection: Connection, found: Joinable) -> LaneId:
-    return LaneId(connection.bound_port, connection.identity, found.key)
+def _by_name(connection: Connection, target: PartitionRef) -> PartitionRef:
+    """The partition by its topic's name, or by its id if that is unknown."""
+    if isinstance(target.topic, str):
+        return target
+    name = connection.cluster.topic_name(target.topic)
+    return target if name is None else PartitionRef(name, target.partition)
+
+
+def _names_in_lanes(connection: Connection, target: PartitionRef, place: PartitionRef) -> set[PartitionRef]:
+    """The partition's keys in lanes: a lane has requests of one version, by name or by id."""
+    known = connection.cluster.topic_id(place.topic) if isinstance(place.topic, str) else None
+    return {target, place, target._replace(topic=known or target.topic)}

@@ -173,6 +173,10 @@ class Pump(ABC):
         """Return to `run` after the current or the next step."""
         self.must_yield = True
 
+    def be_patient(self, seconds: float) -> None:
+        """What arrives may wait so long for the steps of others."""
+        self._watch.be_patient(seconds)
+
     def close(self) -> None:
         """The source is about to be closed."""
         self._watch.close()
@@ -289,6 +293,8 @@ class Pump(ABC):
                 if unsent:
                     return Unfinished(unsent, None, 0, None, bytes(view[behind:end]))
             pos = behind
+            if pos == end:
+                return None
             scanned = self.scan(view, pos, end)
 
     def _hold(self, view: memoryview, marks: tuple[int, int, int, int], frame_stop: FrameStop) -> Unfinished:

@@ -244,7 +244,7 @@ class RequestPump(Pump, Generic[C]):
                 if not may_be_read(first):
                     return pos, None
                 route = self._first_use(api, first)
-            if backlog is not None and backlog.unanswered and (route is None or not route.takes):
+            if backlog is not None and (route is None or not route.takes) and backlog.unanswered:
                 return pos, _wait_before_frame(backlog.settled)
             decision = None
             if route is not None:

@@ -11,7 +11,7 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from shoal.proxy.net.fast_lane import FastLane, Watch, until
+from shoal.proxy.net.fast_lane import FastLane, Watch, until, waited, wake_by
 from shoal.proxy.net.trio_internals import TrioInternals
 
 if TYPE_CHECKING:
@@ -107,6 +107,76 @@ async def test_a_task_that_a_step_wakes_runs_at_once(pair: Pair) -> None:
             with trio.fail_after(5):
                 await event.wait()
             nursery.cancel_scope.cancel()
+
+
+async def test_a_deadline_that_a_step_sets_ends_the_wait(pair: Pair) -> None:
+    left, right = pair
+    timer, steps = trio.CancelScope(), list[bytes]()
+
+    def step() -> bool:
+        steps.append(left.recv(1))
+        if len(steps) < 3:  # the first one may come before trio waits
+            right.send(b"x")
+        else:
+            timer.deadline = trio.current_time() + 0.01
+            wake_by(timer.deadline)
+        return True
+
+    with FastLane.open(), trio.fail_after(5):
+        right.send(b"x")
+        with timer:
+            await until(Watch(left.fileno()), step)
+        assert timer.cancelled_caught
+
+
+async def test_after_a_patient_step_the_next_one_waits_and_knows_how_long(pair: Pair) -> None:
+    left, right = pair
+    watch, seen = Watch(left.fileno()), list[float]()
+    watch.be_patient(0.02)
+
+    def step() -> bool:
+        left.recv(1)
+        seen.append(waited())
+        right.send(b"x")
+        return len(seen) < 3
+
+    with FastLane.open(), trio.fail_after(5):
+        right.send(b"x")
+        await until(watch, step)
+    assert seen[0] == 0
+    assert min(seen[1:]) >= 0.02
+
+
+async def test_a_patient_step_delays_no_other_until_it_is_patient_no_more(pair: Pair) -> None:
+    left, right = pair
+    near, far = socket.socketpair()
+    watch, seen = Watch(left.fileno()), list[str]()
+    watch.be_patient(3600)
+
+    def patient() -> bool:
+        left.recv(1)
+        seen.append("patient")
+        right.send(b"x")
+        return len(seen) == 1
+
+    def bounce() -> bool:
+        far.send(near.recv(1))
+        seen.append("bounce")
+        if len(seen) == 100:
+            watch.be_patient(0)
+        return True
+
+    with near, far, FastLane.open(), trio.fail_after(5):
+        right.send(b"x")
+        far.send(b"x")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(until, Watch(near.fileno()), bounce)
+            await until(watch, patient)
+            nursery.cancel_scope.cancel()
+    first = seen.index("patient")
+    again = seen.index("patient", first + 1)
+    assert again >= 100
+    assert len(seen) == again + 1
 
 
 async def test_many_tasks_of_one_pass_delay_no_step(pair: Pair) -> None:
