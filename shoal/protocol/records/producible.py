@@ -44,7 +44,6 @@ LAST_SEQUENCE = 0x7FFFFFFF  # 0 follows it (DefaultRecordBatch.incrementSequence
 
 _SHORT = 4096  # bytes per batch
 _PRODUCED = Struct(">qiibIhi16s10sii")  # as in batch.py, with producerId and producerEpoch in one piece
-_FORMER = Struct("<10sI")  # the same piece, and baseSequence as it is fed
 _PRODUCER = Struct(">qh")
 _NO_PRODUCER = _PRODUCER.pack(-1, -1)
 _INVERTED = 0xFFFFFFFF
@@ -68,6 +67,7 @@ class Columns(NamedTuple):
     last_deltas: Sequence[int]
     timestamps: Sequence[bytes]
     producers: Sequence[bytes]
+    sequences: Sequence[int]
     counts: Sequence[int]
 
     @classmethod
@@ -137,10 +137,10 @@ def _write(
 
 def _changes(columns: Columns, sequences: Sequence[int], producer: bytes, flipped: int) -> "map[int]":
     """How the checksum of each batch changes."""
-    formers, words = zip(*_FORMER.iter_unpack(b"".join(columns.producers)), strict=True)
-    registers = {former: _register(flipped, former, producer) ^ _INVERTED for former in set(formers)}
-    news = unpack(f"<{len(sequences)}I", pack(f">{len(sequences)}i", *sequences))
-    fed = [registers[former] ^ word ^ new for former, word, new in zip(formers, words, news, strict=True)]
+    inverted = {former: _register(flipped, former, producer) ^ _INVERTED for former in set(columns.producers)}
+    changed = map(xor, sequences, columns.sequences)
+    words = unpack(f"<{len(sequences)}I", pack(f">{len(sequences)}i", *changed))
+    fed = [inverted[former] ^ word for former, word in zip(columns.producers, words, strict=True)]
     return map(crc32c, map(_zeros().__getitem__, columns.lengths), fed)
 
 

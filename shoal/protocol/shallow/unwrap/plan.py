@@ -438,7 +438,7 @@ def _require_wrappable(columns: Columns, stored: Sequence[Stored], origin: str) 
     """Raises RemoteProtocolError for the first batch that no Shoal would wrap."""
     if _are_wrappable(columns):
         return
-    for base_offset, _, _, _, attributes, last_delta, _, _, count in stored:
+    for base_offset, _, _, _, attributes, last_delta, *_, count in stored:
         if base_offset < 0 or not 0 < count == last_delta + 1 or attributes & _NEVER_WRAPPED:
             raise RemoteProtocolError(f"a batch of {origin} at {base_offset} should never have been wrapped")
         if attributes & CODEC_MASK > _LAST_CODEC:
