@@ -53,8 +53,8 @@ _HEADER = Struct(
     "i"  # baseSequence
     "i"  # records count
 )
-_STORED = Struct(">qi4xbIhi16s14si")  # the same, with the timestamps in one piece, and the producer fields in another
-PRODUCIBLE = Struct(">qiibIhi16sqhii")
+_STORED = Struct(">qi4xbIhi16s10sii")  # the same, with the timestamps in one piece, and producerId and producerEpoch
+_PRODUCIBLE = Struct(">qiibIhi16sqhii")
 HEADER_SIZE = _HEADER.size
 _CRC_FROM = 21  # attributes
 STAMPS_TO = 57  # the end of baseSequence
@@ -73,16 +73,18 @@ UNPRODUCIBLE = LOG_APPEND_TIME | CONTROL  # clearing these would change timestam
 # How clearing these bits, or the producer fields, changes the checksum of the 36 bytes up to baseSequence. The checksum
 # is linear in the difference of two buffers of equal length, and equal leading bytes do not count.
 _STAMPED = STAMPS_TO - _CRC_FROM
-CHANGE_BY_BITS = {
+_CHANGE_BY_BITS = {
     bits: crc32c(bits.to_bytes(2, "big") + bytes(_STAMPED - 2)) ^ crc32c(bytes(_STAMPED))
     for bits in (0, TRANSACTIONAL, DELETE_HORIZON, CLEARED)
 }
-CRC_OF_NO_PRODUCER = crc32c(_PRODUCER.pack(-1, -1, -1))
+_SEQUENCE = Struct(">i")
+_CRC_OF_NO_PRODUCER = crc32c(_PRODUCER.pack(-1, -1, -1))
 
 _CODECS = tuple(Codec)
 
-Stored: TypeAlias = tuple[int, int, int, int, int, int, bytes, bytes, int]
-"""baseOffset, batchLength, magic, crc, attributes, lastOffsetDelta, timestamp bytes, producer bytes, records count."""
+Stored: TypeAlias = tuple[int, int, int, int, int, int, bytes, bytes, int, int]
+"""baseOffset, batchLength, magic, crc, attributes, lastOffsetDelta, bytes of the timestamps, bytes of producerId and
+producerEpoch, baseSequence, records count."""
 
 
 class BatchHeader(NamedTuple):
@@ -199,7 +201,7 @@ def producible_header(buf: Buffer, start: int, end: int) -> bytes:
     if end - start < HEADER_SIZE:
         raise RemoteProtocolError(f"{end - start} bytes are no batch header")
     stored = read_stored(buf, start)
-    _, length, magic, _, attributes, _, _, _, _ = stored
+    _, length, magic, _, attributes, *_ = stored
     if magic != 2 or length + LOG_OVERHEAD != end - start or attributes & UNPRODUCIBLE:
         raise RemoteProtocolError(
             f"batch of magic {magic}, {length} bytes, attributes {attributes:#x} may not be produced"
@@ -214,11 +216,12 @@ def read_stored(buf: Buffer, pos: int) -> Stored:
 
 def produced_again(stored: Stored) -> bytes:
     """`producible_header` of the batch with these fields, which must be producible."""
-    _, length, _, crc, attributes, last_delta, timestamps, producer, count = stored
-    change = CHANGE_BY_BITS[attributes & CLEARED] ^ crc32c(producer) ^ CRC_OF_NO_PRODUCER
+    _, length, _, crc, attributes, last_delta, timestamps, producer, sequence, count = stored
+    former = crc32c(_SEQUENCE.pack(sequence), crc32c(producer))
+    change = _CHANGE_BY_BITS[attributes & CLEARED] ^ former ^ _CRC_OF_NO_PRODUCER
     if change:
         crc ^= shift(change, length + LOG_OVERHEAD - STAMPS_TO)
-    return PRODUCIBLE.pack(0, length, -1, 2, crc, attributes & ~CLEARED, last_delta, timestamps, -1, -1, -1, count)
+    return _PRODUCIBLE.pack(0, length, -1, 2, crc, attributes & ~CLEARED, last_delta, timestamps, -1, -1, -1, count)
 
 
 def stamped_header(
@@ -232,7 +235,7 @@ def stamped_header(
     change = crc32c(header[_PRODUCER_AT:STAMPS_TO]) ^ crc32c(producer)
     if transactional is not bool(bits & TRANSACTIONAL):
         bits ^= TRANSACTIONAL
-        change ^= CHANGE_BY_BITS[TRANSACTIONAL]
+        change ^= _CHANGE_BY_BITS[TRANSACTIONAL]
     crc = int.from_bytes(header[17:21], "big") ^ shift(change, payload + HEADER_SIZE - STAMPS_TO)
     pieces = (header[:17], crc.to_bytes(4, "big"), header[21:22], bytes((bits,)), header[23:_PRODUCER_AT], producer)
     return b"".join((*pieces, header[STAMPS_TO:]))

@@ -11,7 +11,7 @@ from itertools import accumulate, chain
 from typing import NamedTuple, overload
 
 from shoal.protocol.records.batch import CODEC_MASK, HEADER_SIZE, stamped_header
-from shoal.protocol.records.stamping import sequences_of, stamp_all
+from shoal.protocol.records.producible import SmallBatches, sequences_of
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.crc import Buffer
 
@@ -38,23 +38,24 @@ class OutgoingBatch(NamedTuple):
 
 class _Columns(NamedTuple):
     """`parts`: either the buffers of each batch, with the 61 bytes of the header in the first one, or one buffer with
-    all batches.
+    all batches; or small ones, which become such a buffer when their stamps are known.
 
     `bounds`: the start of each batch (bytes) and the end of the last; offsets in that one buffer, if there is one.
     `records`: per batch. `sources`: the origin of each batch, as text or as its base offset in the source partition
     `origin`.
     """
 
-    parts: Sequence[tuple[Buffer, ...]] | memoryview
+    parts: Sequence[tuple[Buffer, ...]] | memoryview | SmallBatches
     bounds: Sequence[int]
     records: Sequence[int]
     sources: Sequence[int | str]
     origin: str
 
     def buffers(self, start: int, stop: int) -> Iterable[Buffer]:
-        if isinstance(self.parts, memoryview):
-            return (self.parts[self.bounds[start] : self.bounds[stop]],) if start < stop else ()
-        return chain.from_iterable(self.parts[start:stop])
+        parts = self.parts.plain() if isinstance(self.parts, SmallBatches) else self.parts
+        if isinstance(parts, memoryview):
+            return (parts[self.bounds[start] : self.bounds[stop]],) if start < stop else ()
+        return chain.from_iterable(parts[start:stop])
 
 
 class BatchSlice(Sequence[OutgoingBatch]):
@@ -73,7 +74,7 @@ class BatchSlice(Sequence[OutgoingBatch]):
     def of_envelope(
         cls,
         origin: str,
-        parts: Sequence[tuple[Buffer, ...]] | memoryview,
+        parts: Sequence[tuple[Buffer, ...]] | SmallBatches,
         bounds: list[int],
         records: Sequence[int],
         offsets: Sequence[int],
@@ -159,12 +160,11 @@ class BatchSlice(Sequence[OutgoingBatch]):
         parts, bounds, records, sources, origin = self._columns
         start, stop = self._start, self._stop
         records, sequences = records[start:stop], sequences_of(records[start:stop], sequence)
-        if isinstance(parts, memoryview) and len(self) > 1:
+        if isinstance(parts, SmallBatches) and len(self) > 1:
+            stamped = parts.stamped(start, stop, sequences, producer_id, epoch, transactional=transactional)
             first = bounds[start]
             bounds = [at - first for at in bounds[start : stop + 1]]
-            copy = bytearray(parts[first : first + bounds[-1]])
-            stamp_all(copy, bounds, sequences, producer_id, epoch, transactional=transactional)
-            return BatchSlice(_Columns(memoryview(copy), bounds, records, sources[start:stop], origin), 0, len(records))
+            return BatchSlice(_Columns(stamped, bounds, records, sources[start:stop], origin), 0, len(records))
         stamps = ((producer_id, epoch, base) for base in sequences)
         return self.with_buffers(
             [self._stamped(at, stamp, transactional=transactional) for at, stamp in enumerate(stamps, start)]
@@ -176,9 +176,9 @@ class BatchSlice(Sequence[OutgoingBatch]):
 
     def _stamped(self, at: int, stamp: tuple[int, int, int], *, transactional: bool = False) -> tuple[Buffer, ...]:
         """One batch."""
-        parts, bounds, *_ = self._columns
+        bounds = self._columns.bounds
         payload = bounds[at + 1] - bounds[at] - HEADER_SIZE
-        head, *rest = (parts[bounds[at] : bounds[at + 1]],) if isinstance(parts, memoryview) else parts[at]
+        head, *rest = self._columns.buffers(at, at + 1)
         if len(head) > HEADER_SIZE:
             view = memoryview(head)
             head, rest = view[:HEADER_SIZE], [view[HEADER_SIZE:], *rest]

@@ -103,14 +103,19 @@ class MultiBatchProofs:
 
         Raises UpstreamLost when the connection to the broker ends meanwhile.
         """
+        if self.is_due(connection):
+            assert connection.node_id is not None
+            await self._prove(connection, connection.node_id)
+        return connection in self._vouched
+
+    def is_due(self, connection: ProbeConnection) -> bool:
+        """Whether `ensure` would ask the broker now."""
         if connection in self._vouched or not self._enabled:
-            return connection in self._vouched
+            return False
         node_id = connection.node_id
         if node_id is None or connection.provisional or node_id in self._proving:
             return False
-        if self._known.may_ask(node_id, self._now()):
-            await self._prove(connection, node_id)
-        return connection in self._vouched
+        return self._known.may_ask(node_id, self._now())
 
     def is_proven(self, node_id: int) -> bool:
         """Whether the broker is known to accept sets; not every connection to it may send them yet."""

@@ -28,6 +28,9 @@ class Vouched(MultiBatchProofs):
     def is_proven(self, node_id: int) -> bool:
         return self.holds
 
+    def is_due(self, connection: ProbeConnection) -> bool:
+        return not self.holds
+
     async def ensure(self, connection: ProbeConnection) -> bool:
         return self.holds
 

@@ -36,7 +36,7 @@ def mirrored_batches(key: EnvelopeKey, value: memoryview) -> tuple[MirroredBatch
     made, at, end = list[MirroredBatch](), 0, len(value)
     while at <= end - HEADER_SIZE:
         stored = read_stored(value, at)
-        base, length, magic, _, attributes, last_delta, _, _, count = stored
+        base, length, magic, _, attributes, last_delta, *_, count = stored
         stop = at + LOG_OVERHEAD + length
         if magic != 2 or not at + HEADER_SIZE <= stop <= end or not 0 < count <= last_delta + 1:
             raise RemoteProtocolError(f"{key}: a batch of magic {magic}, {length} bytes, {count} records at {base}")

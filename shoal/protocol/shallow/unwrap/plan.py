@@ -34,7 +34,7 @@ from shoal.protocol.records.batch import (
     read_batch_header,
     read_stored,
 )
-from shoal.protocol.records.producible import produce_all_again
+from shoal.protocol.records.producible import Columns, SmallBatches
 from shoal.protocol.records.record import Headers, Record, read_records
 from shoal.protocol.records.recordset import LOG_OVERHEAD, Span, split
 from shoal.protocol.shallow.batch_row import BatchSlice, OutgoingBatch
@@ -409,13 +409,15 @@ def _inner_batches(key: EnvelopeKey, record: Record) -> BatchSlice:
     value = _value(key, record)
     origin = f"{key.cluster}/{key.topic}-{key.partition}"
     bounds, stored = _stored(value, origin)
-    _require_wrappable(stored, origin)
-    offsets, counts = [header[0] for header in stored], [header[8] for header in stored]
-    ends = (offsets[0], offsets[-1] + counts[-1] - 1) if stored else None
-    found = len(stored), sum(counts), ends, bounds[-1]
+    if not stored:
+        raise RemoteProtocolError(f"{key} has no batches")
+    columns = Columns.of(stored)
+    _require_wrappable(columns, stored, origin)
+    offsets, counts = columns.base_offsets, columns.counts
+    found = len(stored), sum(counts), (offsets[0], offsets[-1] + counts[-1] - 1), bounds[-1]
     if found != (key.batches, key.records, (key.first_offset, key.last_offset), len(value)):
         raise RemoteProtocolError(f"the batches of {key} are not those that its key states")
-    return BatchSlice.of_envelope(origin, _producible(value, bounds, stored), bounds, counts, offsets)
+    return BatchSlice.of_envelope(origin, _producible(value, bounds, stored, columns), bounds, counts, offsets)
 
 
 def _stored(value: memoryview, origin: str) -> tuple[list[int], list[Stored]]:
@@ -432,37 +434,32 @@ def _stored(value: memoryview, origin: str) -> tuple[list[int], list[Stored]]:
     return bounds, stored
 
 
-def _require_wrappable(stored: Sequence[Stored], origin: str) -> None:
+def _require_wrappable(columns: Columns, stored: Sequence[Stored], origin: str) -> None:
     """Raises RemoteProtocolError for the first batch that no Shoal would wrap."""
-    if _are_wrappable(stored):
+    if _are_wrappable(columns):
         return
-    for base_offset, _, _, _, attributes, last_delta, _, _, count in stored:
+    for base_offset, _, _, _, attributes, last_delta, *_, count in stored:
         if base_offset < 0 or not 0 < count == last_delta + 1 or attributes & _NEVER_WRAPPED:
             raise RemoteProtocolError(f"a batch of {origin} at {base_offset} should never have been wrapped")
         if attributes & CODEC_MASK > _LAST_CODEC:
             raise RemoteProtocolError(f"a batch of {origin} at {base_offset} has an unknown codec")
 
 
-def _are_wrappable(stored: Sequence[Stored]) -> bool:
+def _are_wrappable(columns: Columns) -> bool:
     """A fast check of all of them by column, like `eligible.are_plain`."""
-    if not stored:
-        return False
-    offsets, _, _, _, attributes, deltas, _, _, counts = zip(*stored, strict=True)
     return (
-        min(offsets) >= 0
-        and min(counts) > 0
-        and set(map(sub, counts, deltas)) == {1}
-        and not any(bits & _NEVER_WRAPPED or bits & CODEC_MASK > _LAST_CODEC for bits in set(attributes))
+        min(columns.base_offsets) >= 0
+        and min(columns.counts) > 0
+        and set(map(sub, columns.counts, columns.last_deltas)) == {1}
+        and not any(bits & _NEVER_WRAPPED or bits & CODEC_MASK > _LAST_CODEC for bits in set(columns.attributes))
     )
 
 
 def _producible(
-    value: memoryview, bounds: Sequence[int], stored: Sequence[Stored]
-) -> Sequence[tuple[Buffer, ...]] | memoryview:
-    """The batches of a value with producible headers. Tiny ones are copied, which costs less than two buffers each."""
+    value: memoryview, bounds: Sequence[int], stored: Sequence[Stored], columns: Columns
+) -> Sequence[tuple[Buffer, ...]] | SmallBatches:
+    """The batches of a value with producible headers. Small ones are copied, which costs less than two buffers each."""
     if len(value) >= _COPIED_BELOW * len(stored):
         spans = zip(stored, bounds, bounds[1:], strict=False)
         return [(produced_again(header), value[at + HEADER_SIZE : stop]) for header, at, stop in spans]
-    copy = bytearray(value)
-    produce_all_again(copy, bounds[:-1], stored)
-    return memoryview(copy)
+    return SmallBatches(value, bounds, columns)

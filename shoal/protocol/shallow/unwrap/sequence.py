@@ -27,7 +27,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shoal.protocol.records.stamping import LAST_SEQUENCE
+from shoal.protocol.records.producible import LAST_SEQUENCE
 from shoal.protocol.wire.types import TopicPartition
 
 __all__ = ["MAX_IN_FLIGHT", "MAX_PARTITIONS", "MAX_SENDERS", "InDoubt", "Sequence", "Sequences", "Shape", "Stamp"]

@@ -361,7 +361,7 @@ class UnwrapPath:
         if not self.interlocks.paired or node_id is None:
             return
         proofs = connection.cluster.proofs
-        if not proofs.may_send_sets(connection):
+        if proofs.is_due(connection):
             with self.interlocks.learning_sets():
                 await proofs.ensure(connection)
         self._takes_sets[node_id] = proofs.is_proven(node_id)
