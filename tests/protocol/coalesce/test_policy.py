@@ -105,7 +105,7 @@ class AnyHistory(RuleBasedStateMachine):
         assert self.joiner.waiting_bytes == sum(batch.size for batch in waiting)
         flying = [batch.content for one in self.flying for chosen in one.sets.values() for batch in chosen]
         everything = [batch.content for batch in waiting] + flying + list(self.gone)
-        assert sorted(everything) == list(range(self.added)), "each exactly once"  # type: ignore[type-var]
+        assert sorted(everything) == list(range(self.added)), "each exactly once"
         for target in range(6):
             assert self.joiner.holds(target) == bool(self.waiting[target] or target in self._busy())
 
