@@ -31,8 +31,8 @@ trio's epoll that is always readable, for one event. trio finds no task that wai
 trio runs all runnable tasks before it waits. Many at once (new clients of an attacker, each with a TLS handshake)
 would delay the requests of all others. So the lane also looks between two tasks, `_PATIENCE` after its last look.
 
-A step that may wait (`Watch.patience`) costs less than half if others run right before it: nothing wakes the process
-for it, and the caches are warm. Descriptors of such watches are in a second set. After a look at it that found
+A step that may wait (`Watch.patience`) costs less if others run right before it: nothing wakes the process for it
+(docs/performance.md). Descriptors of such watches are in a second set. After a look at it that found
 something, the next one follows when the shortest patience of its watches has passed. After one that found nothing, its
 own descriptor, which is a member of the lane's set, says when something arrives.
 
@@ -184,6 +184,7 @@ class FastLane(trio.abc.Instrument):
         former = self._watches.get(watch.fd)
         if former is not None:  # its file was closed without `close`, or the kernel would have refused
             self._release(former)
+            former._set = None
         self._watches[watch.fd] = watch
         watch._lane = self
 
