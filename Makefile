@@ -57,11 +57,11 @@ test: $(AGENT) ## All tests except the slow ones, with real brokers
 
 test-slow: $(AGENT) ## The slow tests
 	@scripts/setup kcat tshark krb5 old-clients $(KAFKA_TESTED) class-archives
-	@$(BIN)/pytest -m slow
+	@$(BIN)/pytest -m "slow and not agent"
 
 test-agent: $(AGENT) ## The agent on brokers of every supported version (some minutes)
 	@scripts/setup $(AGENT_TESTED)
-	@$(BIN)/pytest tests/brokers/agent tests/brokers/mirror/same_offsets/test_copies.py
+	@$(BIN)/pytest tests/brokers/agent $(addprefix tests/brokers/mirror/same_offsets/,test_copies.py test_replicas.py)
 
 test-spark: ## Tests that start Spark
 	@scripts/setup java

@@ -25,7 +25,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target_version" in metafunc.fixturenames:
         others = (version for version in (*USUAL, *LINES) if version != DEFAULT_VERSION)
         seldom = [pytest.param(version, marks=pytest.mark.agent) for version in others]
-        is_on_all = metafunc.module.__name__.endswith("test_copies")
+        is_on_all = metafunc.module.__name__.endswith(("test_copies", "test_replicas"))
         versions = [DEFAULT_VERSION, *seldom] if is_on_all else [DEFAULT_VERSION]
         metafunc.parametrize("target_version", versions, indirect=True)
 
@@ -44,11 +44,11 @@ def offsets_pair(shared_clusters: SharedClusters, target_version: str) -> Pair:
 
 
 @pytest.fixture
-def three_pair(shared_clusters: SharedClusters) -> Pair:
+def three_pair(shared_clusters: SharedClusters, target_version: str) -> Pair:
     """One source broker and three target brokers, all with the agent."""
     source = shared_clusters.cluster("offsets-far-source", ClusterSpec(agent=True, jvm_options=BEGINNING_FAR))
-    spec = ClusterSpec(nodes=3, agent=True, jvm_options=OPTIONS, properties=SOON)
-    target = shared_clusters.cluster("offsets-three-target", spec)
+    spec = ClusterSpec(version=target_version, nodes=3, agent=True, jvm_options=OPTIONS, properties=SOON)
+    target = shared_clusters.cluster(f"offsets-three-target-{target_version}", spec)
     return Pair(source=source, target=target, scanners=(Scanner(source.bootstrap), Scanner(target.bootstrap)))
 
 
