@@ -139,8 +139,9 @@ LARGE = Comparison(
 
 _LZ4 = ("--plain-compression", "lz4")
 _STOCK = (*_LZ4, "--multi-batch", "never")
-# MM2 sends uncompressed batches to Shoal when it re-batches: with the default size they would compress to small ones.
-_LARGER_BATCHES = {"B.producer.batch.size": "131072"}
+# MM2 sends uncompressed batches to Shoal when it re-batches: of the default size there would be twice as many
+# requests as it sends alone, and each would compress to a small batch.
+_LARGER_BATCHES = {"B.producer.batch.size": "524288"}
 SMALL = Comparison(
     opening=(
         "in batches of three records: by a stock MirrorMaker 2 alone, then through `shoal mirror`,\nto a stock broker "
