@@ -79,6 +79,14 @@ class Columns(NamedTuple):
         return Columns._make(column[start:stop] for column in self)
 
 
+class _Stamps(NamedTuple):
+    """What the batches get: a sequence each, and the same producer (id and epoch, packed)."""
+
+    sequences: Sequence[int]
+    producer: bytes
+    transactional: bool
+
+
 class SmallBatches:
     """The batches of `value` as they are stored: between consecutive `bounds`, with producible headers `columns`."""
 
@@ -94,8 +102,8 @@ class SmallBatches:
         """All of them without stamps; their places are those in `value`."""
         if self._plain is None:
             copy = bytearray(self._value)
-            none = [-1] * len(self._columns.counts)
-            _write(copy, self._bounds[:-1], self._columns, none, _NO_PRODUCER, transactional=False)
+            none = _Stamps([-1] * len(self._columns.counts), _NO_PRODUCER, transactional=False)
+            _write(copy, self._bounds[:-1], self._columns, none)
             self._plain = memoryview(copy)
         return self._plain
 
@@ -107,39 +115,31 @@ class SmallBatches:
         copy = bytearray(self._value[first : self._bounds[stop]])
         if first:
             starts = [at - first for at in starts]
-        producer = _PRODUCER.pack(producer_id, epoch)
-        _write(copy, starts, self._columns.window(start, stop), sequences, producer, transactional=transactional)
+        stamps = _Stamps(sequences, _PRODUCER.pack(producer_id, epoch), transactional)
+        _write(copy, starts, self._columns.window(start, stop), stamps)
         return memoryview(copy)
 
 
-def _write(
-    buf: bytearray,
-    starts: Sequence[int],
-    columns: Columns,
-    sequences: Sequence[int],
-    producer: bytes,
-    *,
-    transactional: bool,
-) -> None:
+def _write(buf: bytearray, starts: Sequence[int], columns: Columns, stamps: _Stamps) -> None:
     """Write the headers of the batches at `starts`."""
     marks = {bits & CLEARED for bits in set(columns.attributes)}
     if len(marks) > 1 or max(columns.lengths) >= _SHORT:
-        return _write_one_by_one(buf, starts, columns, sequences, producer, transactional=transactional)
+        return _write_one_by_one(buf, starts, columns, stamps)
     (mark,) = marks
-    flipped = mark ^ (TRANSACTIONAL if transactional else 0)
-    crcs = map(xor, columns.crcs, _changes(columns, sequences, producer, flipped))
+    flipped = mark ^ (TRANSACTIONAL if stamps.transactional else 0)
+    crcs = map(xor, columns.crcs, _changes(columns, stamps, flipped))
     attributes = map(xor, columns.attributes, repeat(flipped))
     head = repeat(0), columns.lengths, repeat(-1), repeat(2), crcs, attributes
-    tail = columns.last_deltas, columns.timestamps, repeat(producer), sequences, columns.counts
+    tail = columns.last_deltas, columns.timestamps, repeat(stamps.producer), stamps.sequences, columns.counts
     deque(map(_PRODUCED.pack_into, repeat(buf), starts, *head, *tail), maxlen=0)
     return None
 
 
-def _changes(columns: Columns, sequences: Sequence[int], producer: bytes, flipped: int) -> "map[int]":
+def _changes(columns: Columns, stamps: _Stamps, flipped: int) -> "map[int]":
     """How the checksum of each batch changes."""
-    inverted = {former: _register(flipped, former, producer) ^ _INVERTED for former in set(columns.producers)}
-    changed = map(xor, sequences, columns.sequences)
-    words = unpack(f"<{len(sequences)}I", pack(f">{len(sequences)}i", *changed))
+    inverted = {former: _register(flipped, former, stamps.producer) ^ _INVERTED for former in set(columns.producers)}
+    changed, count = map(xor, stamps.sequences, columns.sequences), len(stamps.sequences)
+    words = unpack(f"<{count}I", pack(f">{count}i", *changed))
     fed = [inverted[former] ^ word for former, word in zip(columns.producers, words, strict=True)]
     return map(crc32c, map(_zeros().__getitem__, columns.lengths), fed)
 
@@ -157,17 +157,9 @@ def _zeros() -> list[memoryview]:
     return [zeros[max(STAMPS_TO - LOG_OVERHEAD - length + _SHORT, 0) :] for length in range(_SHORT)]
 
 
-def _write_one_by_one(
-    buf: bytearray,
-    starts: Sequence[int],
-    columns: Columns,
-    sequences: Sequence[int],
-    producer: bytes,
-    *,
-    transactional: bool,
-) -> None:
-    producer_id, epoch = _PRODUCER.unpack(producer)
-    for at, stored, sequence in zip(starts, zip(*columns, strict=True), sequences, strict=True):
+def _write_one_by_one(buf: bytearray, starts: Sequence[int], columns: Columns, stamps: _Stamps) -> None:
+    producer_id, epoch = _PRODUCER.unpack(stamps.producer)
+    for at, stored, sequence in zip(starts, zip(*columns, strict=True), stamps.sequences, strict=True):
         header, payload = produced_again(stored), stored[1] + LOG_OVERHEAD - HEADER_SIZE
-        stamped = stamped_header(header, payload, producer_id, epoch, sequence, transactional=transactional)
+        stamped = stamped_header(header, payload, producer_id, epoch, sequence, transactional=stamps.transactional)
         buf[at : at + HEADER_SIZE] = stamped

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from shoal.protocol.mirror_topics.probe import ProbeAnswer
     from shoal.protocol.shallow.envelope import EnvelopeKey
-    from shoal.protocol.shallow.same_offsets.places import Places
+    from shoal.protocol.shallow.same_offsets.places import Given, Places, Returned
     from shoal.protocol.shallow.unwrap.plan import Plan
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.shallow.interlock import Interlocks
@@ -178,21 +178,30 @@ class Copies:
     ) -> int:
         """Locators that came back: tell the wrapping side -> the mirror's offset of the first."""
         position = -1
+        for places, token, found in self._found(connection, target, plan):
+            given = found.given
+            position = given.position if position < 0 else position
+            reason = why or found.why
+            if reason is not None:
+                stop_copy(self._listener, places, given.partition, reason)
+            elif end is not None and places.located(given, token, end.end, end.start):
+                self._say_expired(given, end)
+        return max(position, 0)
+
+    def _found(
+        self, connection: Connection, target: TopicPartition, plan: Plan
+    ) -> Iterator[tuple[Places, bytes, Returned]]:
+        """The locators of this process, with the places of the wrapping listener that has given each."""
         for locator in plan.locators:
             for interlock in self._interlocks:
                 found = interlock.located(connection, target, locator)
-                if found is None:
-                    continue
-                given = found.given
-                position = given.position if position < 0 else position
-                reason = why or found.why
-                if reason is not None:
-                    stop_copy(self._listener, interlock.places, given.partition, reason)
-                elif end is not None and interlock.places.located(given, locator.token, end.end, end.start):
-                    source_start = given.place.source_start
-                    if end.start < end.end < source_start:
-                        source_expired(self._listener, given.partition, end.end, source_start)
-        return max(position, 0)
+                if found is not None:
+                    yield interlock.places, locator.token, found
+
+    def _say_expired(self, given: Given, end: LogEnd) -> None:
+        source_start = given.place.source_start
+        if end.start < end.end < source_start:
+            source_expired(self._listener, given.partition, end.end, source_start)
 
     async def follow_log_starts(
         self, connection: Connection, client_id: str, plans: Mapping[TopicPartition, Plan]
