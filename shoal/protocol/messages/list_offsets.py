@@ -1,4 +1,4 @@
-"""ListOffsets v5 and the leaders in Metadata v10: Shoal's own questions about the ends of partitions.
+"""ListOffsets v5: Shoal's own questions about the ends of partitions.
 
 Version notes: v2 isolation level; v4 leader epoch; v5 the answer is OFFSET_NOT_AVAILABLE while a new leader's high
 watermark may be behind one that consumers have seen; v6 flexible. Brokers since 2.2 have v5.
@@ -17,12 +17,9 @@ from shoal.protocol.wire.types import Buffer, TopicPartition, write_int32
 __all__ = [
     "EARLIEST",
     "LATEST",
-    "Leader",
     "ListedOffset",
     "encode_list_offsets",
-    "read_leaders",
     "read_list_offsets",
-    "read_topic_errors",
 ]
 
 EARLIEST: Final = -2
@@ -41,25 +38,11 @@ class ListedOffset(NamedTuple):
     offset: int
 
 
-class Leader(NamedTuple):
-    """`node_id` -1: there is none now."""
-
-    topic: str
-    partition: int
-    node_id: int
-
-
 _RESPONSE = Walkers(
     MESSAGES["ListOffsetsResponse"],
     (),
     Rows("Topics.Partitions", ("Name", "PartitionIndex", "ErrorCode", "Offset"), ListedOffset),
 )
-_METADATA = Walkers(
-    MESSAGES["MetadataResponse"],
-    (),
-    Rows("Topics.Partitions", ("Name", "PartitionIndex", "LeaderId"), Leader),
-)
-_TOPICS = Walkers(MESSAGES["MetadataResponse"], (), Rows("Topics", ("Name", "ErrorCode")))
 
 
 def encode_list_offsets(
@@ -84,15 +67,3 @@ def read_list_offsets(frame: Buffer) -> list[ListedOffset]:
     """The response frame. Raises RemoteProtocolError."""
     (found,) = _RESPONSE[_VERSION](frame, response_body(frame, ApiKey.LIST_OFFSETS, _VERSION), len(frame))
     return list(found)
-
-
-def read_leaders(frame: Buffer, version: int) -> list[Leader]:
-    """The leaders in a Metadata response. Raises RemoteProtocolError."""
-    (found,) = _METADATA[version](frame, response_body(frame, ApiKey.METADATA, version), len(frame))
-    return list(found)
-
-
-def read_topic_errors(frame: Buffer, version: int) -> list[tuple[str | None, int]]:
-    """Each topic of a Metadata response, and its error code. Raises RemoteProtocolError."""
-    (found,) = _TOPICS[version](frame, response_body(frame, ApiKey.METADATA, version), len(frame))
-    return [(name, error_code) for name, error_code in found]

@@ -1,6 +1,6 @@
 """Mirror topics: read-only copies that the Java agent keeps at the offsets of the source, until they are promoted.
 
-    topics (ids, leaders) -> probe (what each leader says of its partitions) -> promotion (the broker config)
+    messages.topics (ids, leaders) -> probe (what each leader says of its partitions) -> promotion (the broker config)
     log_start             -> DeleteRecords, where the source has deleted records
 
 A topic is promoted when the cluster-wide dynamic broker config has a key with the topic's name, and the topic's id as

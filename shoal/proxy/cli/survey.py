@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.command_line import listed
+from shoal.protocol.messages.topics import encode_topics_request, read_topics
 from shoal.protocol.mirror_topics.probe import State, encode_probe, read_probe_answers
-from shoal.protocol.mirror_topics.topics import encode_topics_request, read_topics
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.cluster.cluster import Cluster
 from shoal.proxy.config.settings import Address
@@ -22,8 +22,8 @@ from shoal.proxy.net.upstream import UpstreamUnreachable
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from shoal.protocol.messages.topics import Topics
     from shoal.protocol.mirror_topics.probe import ProbeAnswer
-    from shoal.protocol.mirror_topics.topics import Topics
     from shoal.protocol.wire.types import TopicPartition
     from shoal.proxy.config.settings import ClusterSettings, Limits
     from shoal.proxy.net.upstream import BrokerConnection

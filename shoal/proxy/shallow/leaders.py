@@ -10,25 +10,24 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.protocol.messages.list_offsets import read_leaders, read_topic_errors
-from shoal.protocol.messages.metadata import encode_metadata_request, read_metadata_response
+from shoal.protocol.messages.metadata import read_metadata_response
+from shoal.protocol.messages.topics import TOPICS_VERSION, encode_topics_request, read_topics
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.config.settings import Address
 from shoal.proxy.net.broker_client import BrokerClient
 from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.net.upstream import UpstreamUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from shoal.protocol.wire.types import TopicPartition
     from shoal.proxy.cluster.cluster import Cluster
 
 __all__ = ["CLIENT_ID", "Leaders", "NoAnswer"]
 
 CLIENT_ID = "shoal"
-_METADATA_VERSION = 10  # with topic ids
 _METADATA_SECONDS = 5.0
 _MISSING = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
 
@@ -47,7 +46,7 @@ class Leaders:
         self._credentials: str | None = None
         self._clients: dict[int | None, BrokerClient] = {}  # None: a bootstrap broker
         self._addresses: dict[int, Address] = {}
-        self._leaders: dict[TopicPartition, int] = {}
+        self._leaders: Mapping[TopicPartition, int] = {}
         self._asked_at = float("-inf")
 
     @property
@@ -77,19 +76,18 @@ class Leaders:
         wanted = sorted(set(topics))
         if trio.current_time() - self._asked_at < _METADATA_SECONDS:
             return None
-        frame = await self.exchange(None, encode_metadata_request(_METADATA_VERSION, 0, CLIENT_ID, wanted))
+        frame = await self.exchange(None, encode_topics_request(CLIENT_ID, wanted))
         try:
-            metadata, leaders = read_metadata_response(frame, _METADATA_VERSION), read_leaders(frame, _METADATA_VERSION)
-            errors = read_topic_errors(frame, _METADATA_VERSION)
+            metadata, found = read_metadata_response(frame, TOPICS_VERSION), read_topics(frame)
         except RemoteProtocolError as error:
             raise NoAnswer(str(error)) from error
         self._asked_at = trio.current_time()
         self._cluster.learn(metadata)
         self._addresses = {node_id: Address(host, port) for node_id, host, port in metadata.brokers}
-        self._leaders = {TopicPartition(topic, partition): node_id for topic, partition, node_id in leaders}
+        self._leaders = found.leaders
         for node_id in [node_id for node_id in self._clients if node_id not in (None, *self._addresses)]:
             self._clients.pop(node_id).close()
-        self.hidden = frozenset(name for name, code in errors if name is not None and code not in _MISSING)
+        self.hidden = frozenset(topic.name for topic in found.topics.values() if topic.error_code not in _MISSING)
         return frozenset(wanted) - {topic for topic, _ in self._leaders}
 
     def partitions(self, topic: str) -> list[TopicPartition]:
@@ -100,9 +98,6 @@ class Leaders:
         """None: it is unknown, or there is none now."""
         node_id = self._leaders.get(partition, -1)
         return node_id if node_id in self._addresses else None
-
-    def address(self, node_id: int) -> Address:
-        return self._addresses[node_id]
 
     async def exchange(self, node_id: int | None, request: bytes) -> bytes:
         """With this broker; None: a bootstrap broker. Raises NoAnswer."""

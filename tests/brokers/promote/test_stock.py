@@ -12,9 +12,9 @@ from kio.schema.alter_configs.v2 import request as alter
 from kio.schema.alter_configs.v2.response import AlterConfigsResponse
 from kio.schema.errors import ErrorCode
 
+from shoal.protocol.messages.topics import encode_topics_request, read_topics
 from shoal.protocol.mirror_topics.probe import State, encode_probe, read_probe_answers
 from shoal.protocol.mirror_topics.promotion import encode_promotion, promotion_key, read_promotion, uuid_text
-from shoal.protocol.mirror_topics.topics import encode_topics_request, read_topics
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.config.parse import parse_addresses
 from shoal.proxy.config.settings import Limits

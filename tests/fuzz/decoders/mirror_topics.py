@@ -2,9 +2,9 @@
 
 from functools import partial
 
+from shoal.protocol.messages.topics import read_topics
 from shoal.protocol.mirror_topics.probe import State, read_probe_answers
 from shoal.protocol.mirror_topics.promotion import read_promotion
-from shoal.protocol.mirror_topics.topics import read_topics
 from shoal.protocol.wire.types import TopicPartition
 from tests.fuzz.decoders.frames import examples
 from tests.fuzz.target import Target

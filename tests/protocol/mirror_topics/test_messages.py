@@ -14,9 +14,9 @@ from kio.schema.metadata.v10 import request as metadata_request
 from kio.schema.metadata.v10 import response as metadata_response
 from kio.schema.produce.v9 import request as produce_request
 
+from shoal.protocol.messages.topics import encode_topics_request, read_topics
 from shoal.protocol.mirror_topics.probe import PROBE_BATCH, ProbeAnswer, State, encode_probe, read_probe_answers
 from shoal.protocol.mirror_topics.promotion import encode_promotion, promotion_key, read_promotion, uuid_text
-from shoal.protocol.mirror_topics.topics import encode_topics_request, read_topics
 from shoal.protocol.records.batch import BatchHeader, read_batch_header, require_crc
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import TopicPartition

@@ -11,9 +11,9 @@ from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.types import Buffer, TopicPartition
 
-__all__ = ["ListedTopic", "Topics", "encode_topics_request", "read_topics"]
+__all__ = ["TOPICS_VERSION", "ListedTopic", "Topics", "encode_topics_request", "read_topics"]
 
-_VERSION: Final = 10  # with topic ids, known to all brokers since 2.8
+TOPICS_VERSION: Final = 10  # with topic ids, known to all brokers since 2.8
 
 
 class ListedTopic(NamedTuple):
@@ -41,13 +41,13 @@ _RESPONSE = Walkers(
 
 
 def encode_topics_request(client_id: str, topics: Sequence[str]) -> bytes:
-    return encode_metadata_request(_VERSION, 0, client_id, topics)
+    return encode_metadata_request(TOPICS_VERSION, 0, client_id, topics)
 
 
 def read_topics(frame: Buffer) -> Topics:
     """A whole answer frame. Raises RemoteProtocolError."""
-    brokers, topics, partitions = _RESPONSE[_VERSION](
-        frame, response_body(frame, ApiKey.METADATA, _VERSION), len(frame)
+    brokers, topics, partitions = _RESPONSE[TOPICS_VERSION](
+        frame, response_body(frame, ApiKey.METADATA, TOPICS_VERSION), len(frame)
     )
     return Topics(
         brokers=tuple(brokers),
