@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
+import pytest
+
 from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
@@ -46,6 +48,7 @@ async def test_shoal_mirror_and_broker_are_killed_at_work(
         await until_equal(flow, kept)
 
 
+@pytest.mark.slow  # the next one loses a copy, too
 async def test_a_copy_that_is_gone_is_made_again(
     offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path
 ) -> None:
