@@ -61,7 +61,7 @@ test-slow: $(AGENT) ## The slow tests
 
 test-agent: $(AGENT) ## The agent on brokers of every supported version (some minutes)
 	@scripts/setup $(AGENT_TESTED)
-	@$(BIN)/pytest tests/brokers/agent $(addprefix tests/brokers/mirror/same_offsets/,test_copies.py test_replicas.py)
+	@$(BIN)/pytest $(TWO_AT_ONCE) tests/brokers/agent $(addprefix tests/brokers/mirror/same_offsets/,test_copies.py test_replicas.py)
 
 test-spark: ## Tests that start Spark
 	@scripts/setup java

@@ -64,6 +64,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "shared_clusters" in getattr(item, "fixturenames", ()):
             item.add_marker("kafka")
+    items.sort(key=_agent_release)
+
+
+def _agent_release(item: pytest.Item) -> str:
+    """Tests of `make test-agent` in the order of releases: each release's brokers start once."""
+    call = getattr(item, "callspec", None)
+    if call is None or item.get_closest_marker("agent") is None:
+        return ""
+    return str(call.params.get("version") or call.params.get("target_version", ""))
 
 
 @pytest.fixture(scope="session")

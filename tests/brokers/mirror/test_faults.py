@@ -125,6 +125,7 @@ async def test_connections_cut_in_the_middle(pair: Pair, topic: str, aliases: Al
             await flow.check_faithful(topic, duplicates=3 * PARTITIONS * RUN)
 
 
+@pytest.mark.slow
 async def test_connections_of_the_mirror_cut_in_the_middle(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:

@@ -80,7 +80,9 @@ def shoal_flags(authority: Authority, work: Path, *, shoal_logs_in: bool) -> tup
 
 
 @pytest.mark.parametrize("exactly_once", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["", "exactly-once"])
-@pytest.mark.parametrize("shoal_logs_in", [False, True], ids=["pass-through", "shoal-logs-in"])
+@pytest.mark.parametrize(
+    "shoal_logs_in", [pytest.param(False, marks=pytest.mark.slow), True], ids=["pass-through", "shoal-logs-in"]
+)
 async def test_a_mirror_over_sasl_ssl(
     tls_pair: Pair,
     authority: Authority,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from shoal.scenarios.kafka.content.records import oddities, orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
@@ -31,6 +33,7 @@ async def copy(pair: Pair, topic: str, aliases: Aliases, work: Path, mirror: str
     assert flow.counts()["unwrapped_records"] >= flow.counts()["wrapped_records"] > 5_000
 
 
+@pytest.mark.slow
 async def test_mirror_3_9_on_brokers_3_9(pair_39: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
     await copy(pair_39, topic, aliases, tmp_path, "3.9.1")
 

@@ -124,6 +124,7 @@ async def test_another_tool_that_copies_the_same_records(
     assert not flow.events("flow-proven")
 
 
+@pytest.mark.slow
 async def test_a_transform_that_changes_values(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
     """A transform needs records, so none may be wrapped."""
     await Topics(pair.source.bootstrap).create(topic, 1)

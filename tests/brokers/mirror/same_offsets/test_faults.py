@@ -137,6 +137,7 @@ async def test_a_target_without_the_agent_gets_nothing_and_the_others_go_on(
         assert await Topics(pair.target.bootstrap).ends(flow.remote(ordinary)) == {0: 0}
 
 
+@pytest.mark.slow
 async def test_a_batch_that_the_target_refuses_stops_its_partition_until_it_may_pass(
     offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path
 ) -> None:

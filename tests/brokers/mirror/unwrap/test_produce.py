@@ -210,6 +210,7 @@ def marks(records: Iterable[NewRecord]) -> list[int]:
     return [hash((*one[:1], None, *one[1:3], ())) for one in records]
 
 
+@pytest.mark.slow
 async def test_two_sources_of_one_topic_over_connections_that_are_cut(pair: Pair, topic: str, tmp_path: Path) -> None:
     """At the same time, in the same partitions: neither resolves what the other one left in doubt."""
     await Topics(pair.target.bootstrap).create(topic, PARTITIONS)
@@ -281,6 +282,7 @@ async def stopped_many_times_in_doubt(cluster: Cluster, topic: str, work: Path, 
         await check(load, cluster, topic, sender)
 
 
+@pytest.mark.slow
 async def test_what_is_in_doubt_when_shoal_is_stopped_comes_once(pair: Pair, topic: str, tmp_path: Path) -> None:
     """The broker's connection is lost before the SIGTERM, or nothing is answered within the drain timeout."""
     await stopped_many_times_in_doubt(pair.target, topic, tmp_path)
@@ -307,6 +309,7 @@ async def test_shoal_that_is_stopped_many_times_at_work_appends_nothing_twice(
         await check(load, pair.target, topic, sender)
 
 
+@pytest.mark.slow
 async def test_connections_to_a_39_broker_that_are_cut_cost_nothing(pair_39: Pair, topic: str, tmp_path: Path) -> None:
     await cut_and_compared(pair_39.target, topic, tmp_path)
 
@@ -352,6 +355,7 @@ async def test_a_broker_that_is_killed_under_load_costs_nothing(pair: Pair, topi
     assert sender.losses >= 2
 
 
+@pytest.mark.slow
 async def test_a_broker_stopped_in_order_while_five_requests_are_in_doubt_costs_nothing(
     pair: Pair, topic: str, tmp_path: Path
 ) -> None:
