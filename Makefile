@@ -59,9 +59,10 @@ test-slow: $(AGENT) ## The slow tests
 	@scripts/setup kcat tshark krb5 old-clients $(KAFKA_TESTED) class-archives
 	@$(BIN)/pytest -m "slow and not agent"
 
-test-agent: $(AGENT) ## The agent on brokers of every supported version (some minutes)
+test-agent: $(AGENT) ## The agent on brokers of every supported version (45 minutes)
 	@scripts/setup $(AGENT_TESTED)
-	@$(BIN)/pytest $(TWO_AT_ONCE) tests/brokers/agent $(addprefix tests/brokers/mirror/same_offsets/,test_copies.py test_replicas.py)
+	@$(BIN)/pytest $(TWO_AT_ONCE) tests/brokers/agent \
+		$(addprefix tests/brokers/mirror/same_offsets/,test_copies.py test_replicas.py)
 
 test-spark: ## Tests that start Spark
 	@scripts/setup java

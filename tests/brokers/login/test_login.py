@@ -108,10 +108,8 @@ async def test_a_wrong_password_is_reported_and_not_tried_by_every_connection(
     secret = private(tmp_path / "password", "mistyped")
     stand = new_stand({"SCRAM-SHA-512": {"mechanism": "SCRAM-SHA-512", "username": USER, "password": secret}})
     before = _failed_logins(broker)
-    began = time.monotonic()
     await stand.shoal.start()
     await stand.shoal.until_logged("does not let the user in", within=5)
-    assert time.monotonic() - began < 5
     clients = [
         _cannot_list(stand.bootstrap("SCRAM-SHA-512"), **{"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 50})
         for _ in range(2)

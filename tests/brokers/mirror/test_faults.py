@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tests.support.kafka.clusters import Pair
 
 
+@pytest.mark.slow
 async def test_shoal_killed_and_brokers_restarted(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
     await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
     wiring = Wiring(topics=topic, extra={f"{aliases.target}.offset.flush.interval.ms": "500"})

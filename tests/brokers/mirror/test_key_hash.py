@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from shoal.protocol.shallow.envelope import EnvelopeKey, encode_key, with_partition_nonce
@@ -126,6 +127,7 @@ def mirror_maker_1(work: Path, lib: Path, topic: str, source: int, target: int) 
             process.kill()
 
 
+@pytest.mark.slow
 async def test_mirror_maker_1(pair: Pair, topic: str, tmp_path: Path) -> None:
     """It re-produces each record with its key and without a partition."""
     source, target = pair.source.bootstrap, pair.target.bootstrap

@@ -71,6 +71,7 @@ async def test_a_mirror_that_authenticates(sasl_pair: Pair, topic: str, aliases:
     assert ids - {-1}, "Shoal has asked for an id over the mirror's own connection: no other client here has one"
 
 
+@pytest.mark.slow
 async def test_a_mirror_that_logs_in_at_shoal(sasl_pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
     """Its sessions are shorter than the test."""
     source, target = sasl_pair.source.sasl_bootstrap, sasl_pair.target.sasl_bootstrap

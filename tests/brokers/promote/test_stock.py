@@ -41,7 +41,7 @@ async def exchange(cluster: Cluster, request: bytes) -> bytes:
         return await client.exchange(request)
 
 
-@pytest.mark.parametrize("version", ["4.3.0", "3.9.1"])
+@pytest.mark.parametrize("version", ["4.3.0", pytest.param("3.9.1", marks=pytest.mark.slow)])
 async def test_a_stock_broker(version: str, tmp_path: Path) -> None:
     async def configs(*arguments: str, tool: str = version) -> str:
         every = ("--bootstrap-server", cluster.bootstrap, "--entity-type", "brokers", "--entity-default")

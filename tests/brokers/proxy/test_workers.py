@@ -155,7 +155,9 @@ async def kill_one(shoal: ShoalProcess, traffic: Traffic, admin: int, ports: Col
     assert after[produced] > before[produced]
 
 
-@pytest.mark.parametrize("kind", [{}, {"coalesce": True}], ids=["plain", "coalescing"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param({}, marks=pytest.mark.slow), {"coalesce": True}], ids=["plain", "coalescing"]
+)
 async def test_a_killed_worker_costs_its_connections_and_no_record(
     kind: dict[str, object], brokers: Cluster, tmp_path: Path
 ) -> None:

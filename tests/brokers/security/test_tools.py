@@ -133,6 +133,7 @@ def test_a_capture_is_replayed(flags: dict[str, list[str]], listener: str, tmp_p
     assert (code, report["errors"], report["audit"]["complete"]) == (0, {}, 500), report
 
 
+@pytest.mark.slow
 def test_a_scenario_runs(flags: dict[str, list[str]], tmp_path: Path) -> None:
     address, *security = flags["SASL_SSL"]
 

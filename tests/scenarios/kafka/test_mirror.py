@@ -34,6 +34,7 @@ def spec(pair: Pair, topic: str, aliases: Aliases) -> MirrorSpec:
     )
 
 
+@pytest.mark.slow
 async def test_a_plain_mirror_makes_an_equal_copy(pair: Pair, topic: str, spec: MirrorSpec, tmp_path: Path) -> None:
     source, target = Topics(pair.source.bootstrap), Topics(pair.target.bootstrap)
     await source.create(topic, 4)

@@ -41,6 +41,7 @@ def names(pair: Pair) -> set[str]:
     return set(trio.run(Topics(pair.target.bootstrap).names)) - {"__consumer_offsets"}
 
 
+@pytest.mark.slow
 def test_a_short_case_passes_and_tidies_up(pair: Pair, tmp_path: Path) -> None:
     before = names(pair)
 
@@ -95,6 +96,7 @@ def test_a_captured_index_comes_again(pair: Pair, tmp_path: Path, more: list[str
     assert names(pair) == before
 
 
+@pytest.mark.slow
 def test_a_raw_capture_comes_again(pair: Pair, tmp_path: Path) -> None:
     """Eight batches of five records are produced; then a consumer on the same connection gets each once."""
     encoder = Encoder(PROXY)
@@ -112,6 +114,7 @@ def test_a_raw_capture_comes_again(pair: Pair, tmp_path: Path) -> None:
     assert names(pair) == before
 
 
+@pytest.mark.slow
 def test_each_partition_s_requests_go_to_its_leader_of_today(three_brokers: Cluster, tmp_path: Path) -> None:
     """The trace names other brokers."""
     traffic = Traffic(rows=1_000, seconds=10, partitions=9, clients=CLIENTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pytest
 
 from shoal.protocol.messages.produce import read_produce_request
 from shoal.protocol.records.batch import body_crc
@@ -54,6 +55,7 @@ def captured(directory: Path) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.slow
 async def test_all_that_a_mirror_copies_reconciles_unless_it_is_changed_on_its_way(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:

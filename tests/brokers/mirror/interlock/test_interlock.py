@@ -151,6 +151,7 @@ async def test_a_transform_that_changes_values(pair: Pair, topic: str, aliases: 
     assert flow.counts()["envelopes"] == 0
 
 
+@pytest.mark.slow
 async def test_two_flows_of_which_only_one_goes_through_shoal(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
@@ -229,6 +230,7 @@ async def test_two_sources_one_shoal_one_target(
     assert not flow.events("flow-stopped")
 
 
+@pytest.mark.slow
 async def test_two_processes_of_shoal_of_which_the_target_one_dies(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:

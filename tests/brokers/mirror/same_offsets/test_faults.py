@@ -64,6 +64,7 @@ async def test_a_copy_that_is_gone_is_made_again(
         await until_equal(flow, kept)
 
 
+@pytest.mark.slow
 async def test_a_target_that_has_lost_records_gets_them_again(
     offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path
 ) -> None:

@@ -55,6 +55,7 @@ async def test_a_promoted_copy_is_an_ordinary_topic(
         assert await target.ends(copy) == {0: 1_100 + 10 + 10 + 10 + 1}  # a marker
 
 
+@pytest.mark.slow
 async def test_partitions_are_added(offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path) -> None:
     pair = offsets_pair
     source = Topics(pair.source.bootstrap)

@@ -217,6 +217,7 @@ async def check_one(load: OneLoad, cluster: Cluster, topic: str, sender: Stubbor
     assert await Scanner(cluster.bootstrap).scan() == []
 
 
+@pytest.mark.slow
 async def test_what_a_new_leader_has_a_part_of_is_continued(tmp_path: Path) -> None:
     async with running_cluster(tmp_path / "cluster", SPEC) as cluster:
         for idempotent in (False, True):

@@ -325,6 +325,7 @@ async def test_sets_on_connections_that_are_cut_come_once(with_agent: Cluster, t
     assert requests < REQUESTS * BATCHES / 2
 
 
+@pytest.mark.slow
 async def test_sets_that_are_in_doubt_when_shoal_is_stopped_come_once(
     with_agent: Cluster, topic: str, tmp_path: Path
 ) -> None:

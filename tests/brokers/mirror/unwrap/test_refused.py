@@ -134,6 +134,7 @@ async def check_last_comings(pair: Pair, topic: str, remote: str, process: Proce
         assert list(dict.fromkeys(reversed(there)))[::-1] == list(ours.partitions[partition].fingerprints)
 
 
+@pytest.mark.slow
 async def test_with_tolerance_only_the_refused_batch_is_missing(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:

@@ -67,12 +67,14 @@ async def _offsets_of_the_group_can_be_reset(stand: Stand, topic: str, group: st
     assert all(stand.is_ours(*address) for address in addresses), members
 
 
+@pytest.mark.slow
 async def test_configs_are_altered_and_described(brokers: Cluster, stand: Stand) -> None:
     entity = ("--entity-type", "topics", "--entity-name", new_topic(brokers, [[1]]))
     await _tool(stand, "ConfigCommand", *entity, "--alter", "--add-config", "max.message.bytes=123456")
     assert "max.message.bytes=123456" in await _tool(stand, "ConfigCommand", *entity, "--describe")
 
 
+@pytest.mark.slow
 async def test_the_quorum_is_described_with_the_controllers_own_addresses(brokers: Cluster, stand: Stand) -> None:
     status = await _tool(stand, "MetadataQuorumCommand", "describe", "--status")
     assert re.search(r"LeaderId:\s+[123]\b", status)
@@ -87,6 +89,7 @@ async def test_the_quorum_is_described_with_the_controllers_own_addresses(broker
     assert not any(f":{stand.broker(node_id)[1]}" in voters[1] for node_id in brokers.nodes)
 
 
+@pytest.mark.slow
 async def test_acls_are_added_and_listed(brokers: Cluster, stand: Stand) -> None:
     topic = new_topic(brokers, [[1]])
     rule = ("--topic", topic, "--deny-principal", "User:nobody-here", "--operation", "Read")
@@ -103,6 +106,7 @@ async def test_features_and_api_versions_are_described(stand: Stand) -> None:
     assert "metadata.version" in await _tool(stand, "FeatureCommand", "describe")
 
 
+@pytest.mark.slow
 async def test_a_leader_is_elected(brokers: Cluster, stand: Stand, tmp_path: Path) -> None:
     topic = new_topic(brokers, [[1, 2, 3]])
     moved = tmp_path / "moved.json"

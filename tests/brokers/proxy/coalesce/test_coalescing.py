@@ -116,6 +116,7 @@ async def test_a_produce_between_two_metadata_requests_in_one_packet(brokers: Cl
     assert joined(stand) == (1, 1)
 
 
+@pytest.mark.slow
 async def test_producers_that_ask_for_metadata_between_their_records(brokers: Cluster, new_stand: NewStand) -> None:
     """librdkafka sends them over the connection on which it produces."""
     topic, stand = new_topic(brokers, SIX), coalescing(new_stand)
