@@ -192,6 +192,7 @@ async def test_topics_that_brokers_and_producers_have_marked(
     assert raw[Reason.CONTROL] > 0
 
 
+@pytest.mark.slow
 async def test_a_mirror_that_reads_committed_data_leaves_out_what_was_aborted(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:

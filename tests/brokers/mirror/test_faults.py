@@ -78,6 +78,7 @@ async def test_a_killed_mirror(pair: Pair, topic: str, aliases: Aliases, tmp_pat
         await check_resumed(await doubled(flow, topic), flow, topic)
 
 
+@pytest.mark.slow
 async def test_a_mirror_started_in_the_middle_of_a_batch(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:

@@ -210,6 +210,7 @@ def _elect(stand: Stand, topic: str, leader: int) -> None:
 # -- brokers -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_broker_is_killed_and_comes_back(brokers: Cluster, stand: Stand) -> None:
     topic = new_topic(brokers, [[1, 2, 3], [2, 3, 1], [3, 1, 2]], {"min.insync.replicas": "2"})
     in_thread = trio.to_thread.run_sync

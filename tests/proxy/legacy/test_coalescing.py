@@ -54,7 +54,7 @@ async def test_old_requests_travel_alone(version: int) -> None:
         await r.taken(3)
         gate.set()
         await until(lambda: len(r.broker.requests) == 3)
-        assert r.broker.places() == [[99], [4], [0, 1]]
+        assert [sorted(places) for places in r.broker.places()] == [[99], [4], [0, 1]]
         assert r.broker.log(4) == ["a", "b", "c"]
         for producer in new:
             await producer.frame()

@@ -13,7 +13,6 @@ from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
 from shoal.scenarios.kafka.errors import NotReady, TrafficFailed
-from shoal.scenarios.kafka.java.jars import VERSIONS
 from shoal.scenarios.kafka.metrics import requests
 from tests.support.kafka.clusters import Pair
 
@@ -58,7 +57,7 @@ async def _brokers(cluster: Cluster, mechanism: str, password: str) -> list[int]
     return sorted((await in_thread(partial(AdminClient(config).list_topics, timeout=5))).brokers)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ["4.3.0", pytest.param("3.9.1", marks=pytest.mark.slow)])
 async def test_a_broker_tells_how_many_requests_it_got(tmp_path: Path, topic: str, version: str) -> None:
     async with running_cluster(tmp_path, ClusterSpec(version=version, jmx=True)) as cluster:
         (node,) = cluster.nodes.values()
@@ -73,6 +72,7 @@ async def test_a_broker_tells_how_many_requests_it_got(tmp_path: Path, topic: st
         assert await requests(node, "Produce") == before + 7
 
 
+@pytest.mark.slow
 async def test_a_broker_of_3_9_works_the_same(pair_39: Pair, topic: str) -> None:
     bootstrap = pair_39.source.bootstrap
     await Topics(bootstrap).create(topic, 2)

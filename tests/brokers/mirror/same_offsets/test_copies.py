@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from shoal.scenarios.kafka.content.copies import read_copy
 from shoal.scenarios.kafka.content.reading import read_all
 from shoal.scenarios.kafka.content.records import Record, oddities, orders
@@ -75,6 +77,7 @@ async def test_aborted_records_and_markers_are_gaps(
         await until_equal(flow, kept)
 
 
+@pytest.mark.slow
 async def test_append_times_stay(offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path) -> None:
     pair, config = offsets_pair, {"message.timestamp.type": "LogAppendTime"}
     await Topics(pair.source.bootstrap).create(kept, config=config)
@@ -83,6 +86,7 @@ async def test_append_times_stay(offsets_pair: Pair, kept: str, aliases: Aliases
         await until_equal(flow, kept)
 
 
+@pytest.mark.slow
 async def test_holes_of_compaction_stay(offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path) -> None:
     pair = offsets_pair
     config = {
@@ -128,6 +132,7 @@ def newest(records: dict[int, tuple[object, ...]]) -> dict[object, tuple[int, tu
     return {record[0]: (offset, record) for offset, record in sorted(records.items())}
 
 
+@pytest.mark.slow
 async def test_a_log_that_begins_late_begins_there(
     offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path
 ) -> None:
