@@ -125,6 +125,7 @@ class Topic(NamedTuple):
         return seen
 
 
+@pytest.mark.slow
 def test_they_come_back(old_clients: Callable[[Kind], OldClient], route: Route, topic: str) -> None:
     kinds = [KINDS[name] for name in _TESTED]
     topics = [Topic.of(kind, old_clients(kind), route, f"{topic}-{kind.name}") for kind in kinds]

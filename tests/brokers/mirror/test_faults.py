@@ -198,6 +198,7 @@ async def cut_once(flow: Flow, faults: Faults, what: str, times: int) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_a_batch_damaged_on_its_way_is_refused_and_sent_again(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:

@@ -42,5 +42,6 @@ async def test_mirror_4_3_on_brokers_3_9(pair_39: Pair, topic: str, aliases: Ali
     await copy(pair_39, topic, aliases, tmp_path, "4.3.0")
 
 
+@pytest.mark.slow
 async def test_mirror_3_9_on_brokers_4_3(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
     await copy(pair, topic, aliases, tmp_path, "3.9.1")

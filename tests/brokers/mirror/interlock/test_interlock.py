@@ -191,6 +191,7 @@ async def test_two_flows_of_which_only_one_goes_through_shoal(
     assert 0 < handed_out <= opened
 
 
+@pytest.mark.slow
 async def test_two_sources_one_shoal_one_target(
     pair: Pair, pair_39: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.support.kafka.clusters import Pair
 
 
+@pytest.mark.slow
 async def test_a_promoted_copy_is_an_ordinary_topic(
     offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path
 ) -> None:
