@@ -11,7 +11,7 @@ from tests.fuzz.target import Target
 from tests.fuzz.targets import TARGETS
 from tests.fuzz.with_mutations import fuzz, smallest
 
-INPUTS = 60
+INPUTS = 150
 
 
 @pytest.mark.parametrize("name", TARGETS)

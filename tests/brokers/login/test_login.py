@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -106,10 +106,14 @@ async def test_a_wrong_password_is_reported_and_not_tried_by_every_connection(
 ) -> None:
     """It needs no restart to change it."""
     secret = private(tmp_path / "password", "mistyped")
-    stand = new_stand({"SCRAM-SHA-512": {"mechanism": "SCRAM-SHA-512", "username": USER, "password": secret}})
+    way = {"SCRAM-SHA-512": {"mechanism": "SCRAM-SHA-512", "username": USER, "password": secret}}
+    stand = new_stand(way, log={"format": "json"})
     before = _failed_logins(broker)
     await stand.shoal.start()
     await stand.shoal.until_logged("does not let the user in", within=5)
+    starting, *others = stand.shoal.json_lines()
+    told = next(line for line in others if "does not let the user in" in line.get("message", ""))
+    assert datetime.fromisoformat(told["time"]) - datetime.fromisoformat(starting["time"]) < timedelta(seconds=5)
     clients = [
         _cannot_list(stand.bootstrap("SCRAM-SHA-512"), **{"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 50})
         for _ in range(2)

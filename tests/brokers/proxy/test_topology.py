@@ -177,7 +177,6 @@ def _fetch(address: Address, topic: str, partitions: tuple[int, ...], version: i
     return frame
 
 
-@pytest.mark.slow
 async def test_clients_follow_leaders_that_move(brokers: Cluster, stand: Stand, tmp_path: Path) -> None:
     topic = new_topic(brokers, [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
     in_thread = trio.to_thread.run_sync

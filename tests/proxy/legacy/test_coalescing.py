@@ -51,10 +51,10 @@ async def test_old_requests_travel_alone(version: int) -> None:
         assert answers[ORDERS, 4].error_code == ErrorCode.none.value
         for number, producer in enumerate(new):
             await producer.send_only({number: batch(f"new {number}")})
-        await r.taken(3)
+            await r.taken(2 + number)
         gate.set()
         await until(lambda: len(r.broker.requests) == 3)
-        assert [sorted(places) for places in r.broker.places()] == [[99], [4], [0, 1]]
+        assert r.broker.places() == [[99], [4], [0, 1]]
         assert r.broker.log(4) == ["a", "b", "c"]
         for producer in new:
             await producer.frame()

@@ -66,7 +66,7 @@ def cluster(issuer: TokenIssuer, authority: Authority, tmp_path: Path) -> Iterat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("listener", ["SASL", pytest.param("SASL_SSL", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("listener", ["SASL", "SASL_SSL"])
 async def test_clients_renew_their_sessions_through_shoal(
     cluster: Cluster, issuer: TokenIssuer, authority: Authority, tmp_path: Path, listener: str
 ) -> None:
