@@ -302,6 +302,7 @@ class Cluster:
             ),
             proxied_as=self.spec.proxied_as,
             relayed_as=self.spec.relayed_as,
+            quick=self.spec.quick,
             overrides=self.spec.properties,
         )
         jmx = jmx_options(ports.jmx) if self.spec.jmx else ()

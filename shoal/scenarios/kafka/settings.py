@@ -27,6 +27,14 @@ _SMALL: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
 }
 
+# An idle broker takes 2 % of a core with these, 4 % without. Not where CPU or throughput is measured.
+_QUIET: Mapping[str, str] = {
+    "metadata.max.idle.interval.ms": "0",
+    "log.cleaner.backoff.ms": "2000",
+    "num.io.threads": "3",
+    "num.network.threads": "2",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
@@ -68,6 +76,8 @@ class NodeSettings:
     on loopback."""
     relayed_as: Mapping[str, str]
     """More listeners, and the host that each advertises."""
+    quick: bool
+    """See `Jvm.quick`."""
     overrides: Mapping[str, str]
 
     def properties(self) -> dict[str, str]:
@@ -75,6 +85,7 @@ class NodeSettings:
             **self._identity(),
             **self._listeners(),
             **_SMALL,
+            **(_QUIET if self.quick else {}),
             **self._replication(),
             **self.security.properties(),
             **self.overrides,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -224,6 +225,12 @@ async def test_the_loops_time_for_admin_clients_is_limited(clock: trio.testing.M
     # 1.1 s of work, of which 5 % of the two quiet seconds before were free
     assert trio.current_time() - begin == pytest.approx((1.1 - 0.01) / 0.05 - 2.0)
     assert share.longest == pytest.approx(0.01)
+
+
+def test_time_in_which_other_processes_have_the_cores_is_not_the_admin_clients() -> None:
+    share = LoopShare()
+    trio.run(partial(share.run, partial(threading.Event().wait, 0.5), seconds=0.0))
+    assert share.longest < 0.1
 
 
 async def test_short_requests_do_not_wait_for_long_pages(clock: trio.testing.MockClock) -> None:

@@ -15,7 +15,7 @@ from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
 from shoal.scenarios.kafka.content.scan import EnvelopeFound, Scanner
 from tests.support.kafka.relay import RELAY_HOST
 
-_MOST_NODES = 5  # that run at a time, in each of two workers: an idle one takes a twentieth of a core
+_MOST_NODES = 5  # that run at a time, in each of two workers: an idle one takes 2 % of a core
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
