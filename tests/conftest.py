@@ -28,6 +28,7 @@ settings.register_profile("shoal", derandomize=True, deadline=None, suppress_hea
 settings.load_profile("shoal")
 
 _NUMBERS = count(1)
+_CLUSTERS = pytest.StashKey[SharedClusters]()
 
 
 class Aliases(NamedTuple):
@@ -60,6 +61,11 @@ def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixtur
     caplog.handler.removeFilter(as_sentence)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if (clusters := item.config.stash.get(_CLUSTERS, None)) is not None:
+        clusters.next_test(item.nodeid)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "shared_clusters" in getattr(item, "fixturenames", ()):
@@ -76,8 +82,10 @@ def _agent_release(item: pytest.Item) -> str:
 
 
 @pytest.fixture(scope="session")
-def shared_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedClusters]:
-    clusters = SharedClusters(tmp_path_factory.mktemp("kafka"))
+def shared_clusters(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SharedClusters]:
+    clusters = request.config.stash[_CLUSTERS] = SharedClusters(tmp_path_factory.mktemp("kafka"))
     yield clusters
     clusters.end()
 

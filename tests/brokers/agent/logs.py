@@ -9,8 +9,12 @@ from shoal.scenarios.kafka.broker import Node
 
 def log_bytes(node: Node, topic: str, partition: int = 0) -> bytes:
     """All segments of a partition; a broker writes them as it acknowledges."""
-    segments = sorted((node.data / f"{topic}-{partition}").glob("*.log"))
-    return b"".join(segment.read_bytes() for segment in segments)
+    directory = node.data / f"{topic}-{partition}"
+    while True:
+        try:
+            return b"".join(segment.read_bytes() for segment in sorted(directory.glob("*.log")))
+        except FileNotFoundError:  # the cleaner has just replaced it
+            continue
 
 
 def log_batches(node: Node, topic: str, partition: int = 0) -> list[bytes]:

@@ -56,7 +56,8 @@ async def test_one_line_tells_what_is_patched(cluster: Cluster, version: str) ->
 
 
 @pytest.mark.parametrize(
-    "disguise", ["4.4.0", "4.1.0", *(pytest.param(one, marks=pytest.mark.agent) for one in ("3.8.1", "4.3.0-vendor"))]
+    "disguise",
+    ["4.4.0", *(pytest.param(one, marks=pytest.mark.agent) for one in ("4.1.0", "3.8.1", "4.3.0-vendor"))],
 )
 async def test_an_unknown_broker_starts_as_stock(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, topic: str, disguise: str

@@ -176,6 +176,7 @@ async def test_a_group_moves(source: Cluster, target: Cluster, mirrored: str, gr
     await move(source, target, mirrored, group, protocol)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["3.9.1"], indirect=True)
 async def test_a_group_moves_between_older_brokers(source: Cluster, target: Cluster, mirrored: str, group: str) -> None:
     await move(source, target, mirrored, group, "classic")

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from shoal.protocol.capture.index.columns import Direction, Handling, Kind
 from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.topics import Topics
@@ -41,6 +43,7 @@ def check_every_offset_once(ranges: list[Range], records: int) -> None:
     assert sum(ends.values()) == records
 
 
+@pytest.mark.slow
 async def test_source_and_target_rows_match(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
     await Topics(pair.source.bootstrap).create(topic, 2)
     index = tmp_path / "index"

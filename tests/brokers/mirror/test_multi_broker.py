@@ -71,6 +71,7 @@ async def move_leaders(cluster: Cluster, topic: str, work: Path, *, turn: int, p
     await until(lambda: in_thread(moved), within=60, what=f"leaders of {topic} to move", poll_s=0.2)
 
 
+@pytest.mark.slow
 async def test_leaders_move_and_a_broker_dies(both: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
     cluster = both.source
     await Topics(cluster.bootstrap).create(topic, PARTITIONS)

@@ -45,6 +45,7 @@ def credentials(prefix: str, mechanism: str, user: str = "alice", password: str 
     }
 
 
+@pytest.mark.slow
 async def test_a_mirror_that_authenticates(sasl_pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
     source, target = sasl_pair.source.sasl_bootstrap, sasl_pair.target.sasl_bootstrap
     bootstrap = sasl_pair.source.bootstrap

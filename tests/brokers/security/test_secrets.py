@@ -173,7 +173,7 @@ def produce(bootstrap: str, security: ClientSecurity, topic: str) -> bool:
 def consume(bootstrap: str, security: ClientSecurity, topic: str) -> bool:
     """Whether kafka-python can log in."""
     try:
-        consumer = KafkaConsumer(bootstrap_servers=bootstrap, **security.kafka_python())
+        consumer = KafkaConsumer(bootstrap_servers=bootstrap, bootstrap_timeout_ms=10_000, **security.kafka_python())
         try:
             consumer.topics()
             return True

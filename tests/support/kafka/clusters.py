@@ -1,13 +1,15 @@
 """Real clusters that a whole test session shares; each starts when a test first needs it.
 
 Tests use unique names: new topics, new aliases of mirrors. A test may kill and restart brokers; dead ones are restarted
-for the next test. If there are many, the least recently used ones are killed, because idle brokers need CPU, too. The
-next test that needs them gets them back with their records and addresses.
+for the next test. If there are many, the least recently used ones are killed, and so is one that no test has used for a
+while: idle brokers need CPU, too, and a dozen of them both cores. The next test that needs them gets them back with
+their records and addresses.
 """
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import trio
 
@@ -15,7 +17,8 @@ from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
 from shoal.scenarios.kafka.content.scan import EnvelopeFound, Scanner
 from tests.support.kafka.relay import RELAY_HOST
 
-_MOST_NODES = 5  # that run at a time, in each of two workers: an idle one takes 2 % of a core
+_MOST_NODES = 5  # that run at a time, in each of two workers: an idle one takes 2 to 15 % of a core
+_MOST_TESTS = 10  # since the last one that has used a cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +34,30 @@ class Pair:
         return [finding for scanner in self.scanners for finding in await scanner.scan()]
 
 
+class _Use(NamedTuple):
+    test: str  # node id
+    number: int  # of the test
+
+    @property
+    def file(self) -> str:
+        """A cluster may belong to a fixture of the whole file."""
+        return self.test.partition("::")[0]
+
+
 class SharedClusters:
     def __init__(self, work: Path) -> None:
         self._work = work
         self._clusters: dict[str, Cluster] = {}  # the last used one at the end
-        self._users: dict[str, str] = {}  # tests
+        self._uses: dict[str, _Use] = {}  # the last ones
+        self._tests = 0
         self._scanners: dict[str, Scanner] = {}
+
+    def next_test(self, test: str) -> None:
+        """To be called before each test, whatever it uses."""
+        self._tests += 1
+        for name, use in self._uses.items():
+            if use.number < self._tests - _MOST_TESTS and use.file != _Use(test, 0).file and name in self._clusters:
+                self._clusters[name].kill_all()
 
     def pair(self, version: str) -> Pair:
         names = [f"{role}-{version}" for role in ("source", "target")]
@@ -53,11 +74,11 @@ class SharedClusters:
 
     def _make_room(self, name: str, spec: ClusterSpec) -> None:
         test = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]  # without "(setup)"
-        self._users[name] = test
+        self._uses[name] = _Use(test, self._tests)
         wanted = len(self._clusters[name].nodes) if name in self._clusters else spec.nodes
         for other, cluster in self._clusters.items():
             running = sum(node.running for one in self._clusters.values() for node in one.nodes.values())
-            if running + wanted > _MOST_NODES and self._users[other] != test:
+            if running + wanted > _MOST_NODES and self._uses[other].test != test:
                 cluster.kill_all()
 
     def end(self) -> None:

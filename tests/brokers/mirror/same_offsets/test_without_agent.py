@@ -24,6 +24,7 @@ ORDINARY = ("--without-agent", "ordinary")
 PATTERN = "(no-)?so-.*"
 
 
+@pytest.mark.slow
 async def test_it_is_mirrored_as_an_ordinary_one(
     offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path
 ) -> None:

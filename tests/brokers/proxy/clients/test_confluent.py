@@ -55,7 +55,7 @@ def test_large_records_pass_both_ways(brokers: Cluster, stand: Stand) -> None:
     assert read(stand.bootstrap, topic, partitions=3) == read(brokers.bootstrap, topic, partitions=3) == sent
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.slow), "consumer"])
 def test_a_group_rebalances_between_two_members(brokers: Cluster, stand: Stand, protocol: str) -> None:
     topic = new_topic(brokers, [[1], [2], [3], [1]])
     sent = produce(stand.bootstrap, topic, various(400), partitions=4)
