@@ -44,8 +44,9 @@ class ShareStatistics(NamedTuple):
 class LoopShare:
     """`clock` measures work; waiting is in trio's time.
 
-    Work is CPU time of the event loop's thread: while other processes have the cores, admin clients use none of it. By
-    the wall a page would wait twenty times as long as Shoal did, on a machine that is too busy already.
+    Work is CPU time of the event loop's thread, so `share` is one of a core, also where Shoal gets less than that. By
+    the wall, a page would wait twenty times as long as other processes kept Shoal from its core: no scrape would be
+    answered just when the machine is too busy.
     """
 
     def __init__(self, share: float = LOOP_SHARE, clock: Callable[[], float] = time.thread_time) -> None:
