@@ -35,7 +35,7 @@ $(AGENT): agent/pom.xml $(shell find agent/src -type f)
 	@flock build/setup.lock mvn --batch-mode --quiet --file agent/pom.xml package
 	@mv build/agent/target/shoal-agent.jar $@ # running brokers keep the old file
 
-demo: ## MirrorMaker 2 alone and through Shoal, on real brokers (10 minutes; RECORDS=1000000: 2; KAFKA=3.9.1, TLS=1)
+demo: ## MirrorMaker 2 alone and through Shoal, on real brokers (10 minutes; RECORDS=1000000: 3; KAFKA=3.9.1, TLS=1)
 	@scripts/setup kafka:$(KAFKA)
 	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA) $(if $(TLS),--tls) $(if $(RECORDS),--records $(RECORDS))
 

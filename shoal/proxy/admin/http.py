@@ -27,7 +27,7 @@ HEADER_BYTES: Final = 16 * 1024  # Prometheus sends some 300 bytes; proxies add 
 REQUEST_SECONDS: Final = 10.0  # Prometheus' own scrape timeout
 IDLE_SECONDS: Final = 150.0  # longer than the usual scrape intervals, so that the connection is kept
 _READ_BYTES: Final = 4096
-_LAST_SECONDS: Final = 1.0  # to read what a refused client has sent: closing before would reset the answer
+_LAST_SECONDS: Final = 1.0  # to say that there is no page, or to read what a refused client has sent
 _LAST_BYTES: Final = 64 * 1024
 _PLAIN: Final = "text/plain; charset=utf-8"
 _METHODS: Final = (b"GET", b"HEAD")
@@ -101,7 +101,9 @@ class HttpConnection:
         if (refusal := _refusal(event)) is not None:
             await self._send(refusal, is_head=event.method == b"HEAD", closes=True)
             return False
-        response = await self._answer(_request(event))
+        response = plain(HTTPStatus.SERVICE_UNAVAILABLE, "the page was not ready in time: the machine is too busy")
+        with trio.move_on_after(self._request_seconds - _LAST_SECONDS):
+            response = await self._answer(_request(event))
         await self._send(response, is_head=event.method == b"HEAD")
         if isinstance(await self._next_event(), h11.EndOfMessage) and self._h11.our_state is h11.DONE:
             self._h11.start_next_cycle()

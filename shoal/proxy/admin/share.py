@@ -1,4 +1,4 @@
-"""The part of the event loop's time that admin clients may use, whatever they do.
+"""The part of a core's time that admin clients may use, whatever they do.
 
 Everything that an admin client causes runs in turns: `run` calls a function that does not await, measures it, and lets
 the next turn wait until the work so far is `share` of the time. A quiet admin listener saves up `BURST_SECONDS`, so an

@@ -27,6 +27,8 @@ BODY = b"x" * 1000
 
 
 async def answer(request: Request) -> Response:
+    if request.path == "/late":
+        await trio.sleep(100)
     return Response(request.path.encode() + b" " + request.accept.encode() + BODY)
 
 
@@ -145,6 +147,16 @@ async def test_a_client_that_does_not_read_is_cut_off(clock: trio.testing.MockCl
         nursery.start_soon(serve, receiver)
         await sender.send_all(GET)
     assert 10 <= trio.current_time() - begin < 12
+
+
+async def test_a_page_that_is_not_ready_in_time_is_said(clock: trio.testing.MockClock) -> None:
+    begin = trio.current_time()
+    late = GET.replace(b"/livez", b"/late")
+    received = await talk(late + late.replace(b"GET", b"HEAD") + GET)
+    assert trio.current_time() - begin == pytest.approx(18, abs=1)
+    assert received.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    assert received.count(b"the page was not ready in time") == 1
+    assert received.endswith(BODY)
 
 
 @given(st.lists(st.one_of(st.binary(max_size=200), st.sampled_from([GET, b"GET ", b"\r\n", b"HTTP/1.1", b":"]))))

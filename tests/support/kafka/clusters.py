@@ -38,11 +38,6 @@ class _Use(NamedTuple):
     test: str  # node id
     number: int  # of the test
 
-    @property
-    def file(self) -> str:
-        """A cluster may belong to a fixture of the whole file."""
-        return self.test.partition("::")[0]
-
 
 class SharedClusters:
     def __init__(self, work: Path) -> None:
@@ -53,11 +48,12 @@ class SharedClusters:
         self._scanners: dict[str, Scanner] = {}
 
     def next_test(self, test: str) -> None:
-        """To be called before each test, whatever it uses."""
+        """To be called before each test, whatever it uses. A cluster may belong to a fixture of its whole file."""
         self._tests += 1
-        for name, use in self._uses.items():
-            if use.number < self._tests - _MOST_TESTS and use.file != _Use(test, 0).file and name in self._clusters:
-                self._clusters[name].kill_all()
+        for name, cluster in self._clusters.items():
+            use = self._uses[name]
+            if use.number < self._tests - _MOST_TESTS and _file(use.test) != _file(test):
+                cluster.kill_all()
 
     def pair(self, version: str) -> Pair:
         names = [f"{role}-{version}" for role in ("source", "target")]
@@ -87,3 +83,7 @@ class SharedClusters:
 
     def _scanner(self, name: str) -> Scanner:
         return self._scanners.setdefault(name, Scanner(self._clusters[name].bootstrap))
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]

@@ -340,13 +340,13 @@ PROCESS = (
     Metric(
         name="shoal_admin_busy_seconds_total",
         kind="counter",
-        help="CPU seconds of the event loop that admin clients used; at most 5 % of the time.",
+        help="CPU seconds of the event loop that admin clients used; at most 5 % of a core.",
         read=_one(lambda snapshot: snapshot.share.seconds),
     ),
     Metric(
         name="shoal_admin_longest_turn_seconds",
         kind="gauge",
-        help="The most CPU seconds for which an admin client has kept the event loop busy at once since the start.",
+        help="The most CPU seconds of the event loop that admin clients used at once since the start.",
         read=_one(lambda snapshot: snapshot.share.longest),
     ),
     Metric(

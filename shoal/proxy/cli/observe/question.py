@@ -102,6 +102,8 @@ def ask(address: Address, path: str) -> Said:
         raise _no_answer(address, f"{error.strerror or error}: {_SWITCH_IT_ON}") from None
     if answer.status == 404:
         raise _no_answer(address, f"has no {path}: it is another version of Shoal, or another program")
+    if answer.status == 503 and answer.headers.get_content_type() == "text/plain":  # /readyz says so in JSON
+        raise _no_answer(address, f"has no answer to {path}: {printable(body.decode(errors='replace').strip())[:200]}")
     return Said(answer.status, bytes(body))
 
 

@@ -195,6 +195,7 @@ def http(body: bytes, status: str = "200 OK") -> bytes:
         (http(b'{"clients": [{"client_id": 7}]}'), "not as Shoal's admin listener"),
         (http(b"{}"), "not as Shoal's admin listener"),
         (http(b"no", "404 Not Found"), "has no /clients"),
+        (http(b"not in time\n", "503 Service Unavailable"), "has no answer to /clients: not in time"),
         (b"SSH-2.0-\x1b[2J\r\n", "not as Shoal's admin listener: BadStatusLine SSH-2.0-\\x1b[2J"),
         (b"", "not as Shoal's admin listener"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", "not as Shoal's admin listener"),
