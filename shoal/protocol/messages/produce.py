@@ -323,6 +323,11 @@ class LikeAnswers:
         self._ats = [produced.base_offset_at for produced in response.partitions]
         self._rest, _ = self._taken_apart(frame)
 
+    @property
+    def size(self) -> int:
+        """Bytes of each."""
+        return len(self._rest)
+
     def base_offsets(self, frame: Buffer) -> list[int] | None:
         """In the order of the earlier one's partitions. None: it is not such an answer."""
         if len(frame) != len(self._rest):

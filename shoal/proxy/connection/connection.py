@@ -54,6 +54,7 @@ from shoal.proxy.net.transport import (
     SendSide,
     make_reset,
     peer_has_left,
+    round_trip,
     says_something,
     until_readable,
 )
@@ -557,6 +558,11 @@ class Connection:
             raise UpstreamLost(str(error)) from error
 
     @property
+    def broker_round_trip(self) -> float:
+        """Seconds, of the network; huge if not known."""
+        return round_trip(self.upstream.transport)
+
+    @property
     def is_between_requests(self) -> bool:
         """The client has no request in progress, and the broker owes no answer."""
         requests = self.requests
@@ -639,6 +645,8 @@ class Connection:
 
     def check_progress(self, now: float) -> None:
         """Once a second: end if nothing moves, or if the client would reach the right broker by reconnecting."""
+        if self.connected:
+            self.responses.await_bytes(1)  # in case that fewer come than are awaited
         found = self.timeouts.check(self._progress(), self.limits, now)
         if found is None:
             found = self.login_at_broker.check(self.responses.opaque if self.connected else 0, now)

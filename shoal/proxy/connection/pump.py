@@ -24,6 +24,7 @@ from __future__ import annotations
 import logging
 import socket
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -47,7 +48,7 @@ __all__ = ["FrameStop", "Pump"]
 log = logging.getLogger("shoal.connection")
 
 _SPLICED = 128 * 1024  # bytes of a frame that must be left: fewer are cheaper to copy
-_FIRST = VIEW[: 64 * 1024]  # what is read of a frame behind one that was spliced, as it may be as long
+_FIRST = VIEW[: 64 * 1024]  # what is read of a frame behind one that was spliced or filled, as it may be as long
 _NOTHING = memoryview(b"")
 _PAUSE_SECONDS = 0.01
 _COMPLAINT_SECONDS = 60.0
@@ -114,6 +115,7 @@ class _RepeatedWait:
 
 class Pump(ABC):
     __slots__ = (
+        "_awaited",
         "_into",
         "_missing",
         "_pace",
@@ -141,6 +143,7 @@ class Pump(ABC):
         self._receive_into = source.recv_into
         self.out: Sends = out
         self._into = VIEW
+        self._awaited = 1
         is_plain = type(source) is socket.socket and type(out.transport) is socket.socket  # no TLS, no tap
         self._pipe = shared_pipe() if is_plain else None
         self.meter: Meter | None = None
@@ -176,6 +179,22 @@ class Pump(ABC):
     def be_patient(self, seconds: float) -> None:
         """What arrives may wait so long for the steps of others."""
         self._watch.be_patient(seconds)
+
+    def await_bytes(self, size: int) -> None:
+        """Until so many have arrived, or the source has closed, a step would be of no use. 1: any byte is.
+
+        It is advice: only a plain socket can follow it (SO_RCVLOWAT), and not in the middle of a frame, of which some
+        bytes are here. Who gives it calls `await_bytes(1)` later, in case that fewer come.
+        """
+        source = self.source
+        if type(source) is not socket.socket:
+            return
+        if self.mid_frame:
+            size = 1
+        if size != self._awaited:
+            self._awaited = size
+            with suppress(OSError):  # already closed
+                source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     def close(self) -> None:
         """The source is about to be closed."""
@@ -314,6 +333,7 @@ class Pump(ABC):
                 await self._fill_all()
                 self.filling = bool(self._missing)
                 self._missing = _NOTHING
+                self._into = _FIRST
                 self.check_end()
             assert rest.finish is not None
             await rest.finish(rest.frame)

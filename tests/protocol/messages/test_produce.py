@@ -126,6 +126,7 @@ def test_like_answers_differ_only_in_base_offsets(case: Case, entity: Any, data:
     for each, offset in zip(response.partitions, offsets, strict=True):
         other[each.base_offset_at : each.base_offset_at + 8] = offset.to_bytes(8, signed=True)
     assert like.base_offsets(other) == offsets
+    assert like.size == len(other)
     assert [each.base_offset for each in read_produce_response(other, case.version).partitions] == offsets
     ats = [each.base_offset_at for each in response.partitions]
     free = {at for at in range(len(frame)) if not any(begin <= at < begin + 8 for begin in ats)}

@@ -124,6 +124,15 @@ class ProduceAnswer:
         self._partitions = list(answered)
         return answered
 
+    def shortest(self, partitions: Sequence[TopicPartition]) -> int:
+        """Bytes of the broker's answer to a request for these partitions, at least; 0: not known.
+
+        Errors have no shorter answer: they add texts and addresses.
+        """
+        if self._like is None or len(partitions) != len(self._partitions):
+            return 0
+        return self._like.size if all(partition in self._partitions for partition in partitions) else 0
+
     def _read_texts(self, answer: Buffer) -> None:
         with blaming_the_broker():
             for topic, partition, text in read_error_texts(answer, self._version):

@@ -9,12 +9,18 @@ their partition until the mirror's retry.
 
 An envelope becomes a dozen requests or more. So the response pump takes the answers and posts the next requests in the
 step that has read the answers (`flush`). The handler's task is only woken at the end, and for whatever must be awaited.
+
+A broker works on one request of a connection after the other, so answers come one by one, and a step for each of them
+would be most of the cost. So the pump waits for all but the last one (`_await_answers`), which keeps the broker busy
+meanwhile; for all of them if nothing follows. A broker that is far away would have nothing to do until the next
+requests arrive: there, each answer is taken at once.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
@@ -22,6 +28,7 @@ from trio.lowlevel import checkpoint
 
 from shoal.protocol.shallow.unwrap.outgoing import halves
 from shoal.protocol.shallow.unwrap.replay import MAX_REPLAYED_IN_FLIGHT
+from shoal.protocol.shallow.unwrap.sequence import MAX_IN_FLIGHT
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.connection.pending import OwnRequests
 from shoal.proxy.net.upstream import UpstreamFault, UpstreamLost
@@ -39,12 +46,20 @@ if TYPE_CHECKING:
     from shoal.proxy.shallow.unwrap.answer import MirrorRequest
     from shoal.proxy.shallow.unwrap.fold import Fold
 
-__all__ = ["exchange"]
+__all__ = ["answers_due", "exchange"]
 
 # Cutting a batch takes about 3 us per record. Above this number a thread does it, so that other tasks are not blocked.
 _RECORDS_CUT_HERE = 300
 _POSTED_AT_ONCE = 8  # requests by one system call; as many are built before any is sent
+_NEAR = 0.0005  # seconds of a round trip: about as long as a broker takes for a request of 64 kB
 _CUTS_IN_A_ROW = 16  # of at most 1 ms each; then other tasks run
+
+
+def answers_due(in_flight: int, round_trip: float) -> int:
+    """With how many answers there is something to do, if so many requests are in flight."""
+    if round_trip > _NEAR:
+        return min(in_flight, 1)
+    return in_flight - (in_flight >= MAX_IN_FLIGHT)
 
 
 async def exchange(connection: Connection, held: MirrorRequest, schedule: Schedule, fold: Fold) -> None:
@@ -62,6 +77,7 @@ class _Exchange(OwnRequests):
         "_is_lost",
         "_news",
         "_posted",
+        "_round_trip",
         "_schedule",
         "_unsent",
     )
@@ -75,12 +91,13 @@ class _Exchange(OwnRequests):
         self._posted: deque[Request] = deque()
         self._answers: deque[bytearray] = deque()  # to the first of these
         self._unsent: Sequence[Buffer] = ()
+        self._round_trip = connection.broker_round_trip
         self._is_lost = False  # no more answers will arrive
         self._news: trio.Event | None = None  # the task waits for it; None: the task runs
         self._error: Exception | None = None
 
     async def run(self) -> None:
-        schedule, fold = self._schedule, self._fold
+        connection, schedule, fold = self._connection, self._schedule, self._fold
         try:
             while await self._turn():
                 pass
@@ -92,6 +109,7 @@ class _Exchange(OwnRequests):
             raise
         finally:
             self._news = None
+            connection.responses.await_bytes(1)
             schedule.abandon()
             fold.close()
 
@@ -172,6 +190,14 @@ class _Exchange(OwnRequests):
             frames = [self._held.encode_answered(request) for request in requests]
             self._unsent = connection.post_at_once(frames, self, notes)
             self._posted += requests
+        self._await_answers()
+
+    def _await_answers(self) -> None:
+        posted, connection = self._posted, self._connection
+        is_alone = len(posted) == len(connection.in_flight)
+        due = answers_due(len(posted), self._round_trip) if is_alone else 0
+        size = sum(self._fold.shortest_answer(request.partitions) for request in islice(posted, due))
+        connection.responses.await_bytes(size or 1)
 
     def _next_requests(self) -> list[Request]:
         requests: list[Request] = []

@@ -107,6 +107,10 @@ class Fold:
         """A broker's answer -> per partition (error code, base offset). Raises UpstreamFault."""
         return self._answer.take(frame)
 
+    def shortest_answer(self, partitions: Sequence[TopicPartition]) -> int:
+        """Bytes of the answer to a request for these partitions, at least; 0: not known."""
+        return self._answer.shortest(partitions)
+
     def text(self, partition: TopicPartition) -> str | None:
         """What the broker said about its latest error for this partition."""
         return self._answer.text(partition)

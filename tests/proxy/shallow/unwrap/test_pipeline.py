@@ -6,7 +6,9 @@ The target keeps producer state as Kafka does, so a record is in its log as ofte
 from __future__ import annotations
 
 import logging
+import socket
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -17,6 +19,7 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.envelope import decode_key, encode_key
 from shoal.protocol.wire.crc import crc32c
 from shoal.proxy.config.settings import Limits
+from shoal.proxy.shallow.unwrap.exchange import answers_due
 from shoal.proxy.statistics import CloseCause
 from tests.support.rig import BrokerSide, api_key, response, until
 from tests.support.shallow.batches import (
@@ -34,6 +37,9 @@ from tests.support.shallow.partition import Partition, stamp_of
 from tests.support.shallow.proofs import Vouched, vouch
 from tests.support.shallow.rig import ShallowRig, shallow_rig
 from tests.support.shallow.world import some_batch
+
+if TYPE_CHECKING:
+    from shoal.proxy.connection.connection import Connection
 
 pytestmark = pytest.mark.usefixtures("lane")
 
@@ -339,3 +345,35 @@ async def test_nothing_is_sent_to_a_broker_whose_answers_have_ended() -> None:
         await again.produce(outer(*MANY))
         assert await again.answers() == {0: (NONE, 23)}
         assert r.target.log() == records(*MANY)
+
+
+# Answers taken together
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "round_trip", "due"),
+    [(0, 0.0, 0), (1, 0.0, 1), (4, 0.0, 4), (5, 0.0, 4), (64, 0.0, 63), (0, 0.02, 0), (1, 0.02, 1), (5, 0.02, 1)],
+)
+def test_a_broker_has_work_while_answers_are_awaited(in_flight: int, round_trip: float, due: int) -> None:
+    assert answers_due(in_flight, round_trip) == due
+
+
+async def test_all_answers_but_the_last_are_taken_together() -> None:
+    gates = {0: trio.Event(), 1: trio.Event()}
+    async with shallow_rig(scripts={at: Script(gate=gate) for at, gate in gates.items()}) as r:
+        client = await r.producer(agrees=True)
+        await client.produce(outer(*MANY))
+        await r.arrived(1)
+        (connection,) = r.server.listeners["to"].connections
+        before = connection.responses.received
+        gates[0].set()
+        await until(lambda: in_flight(r) == 5)
+        assert awaited(connection) == 4 * (connection.responses.received - before)
+        gates[1].set()
+        assert await client.answers() == {0: (NONE, 23)}
+        assert r.target.log() == records(*MANY)
+        assert awaited(connection) == 1
+
+
+def awaited(connection: Connection) -> int:
+    return connection.upstream.transport.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
