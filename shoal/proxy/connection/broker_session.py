@@ -37,14 +37,14 @@ class Requests(Protocol):
 
 
 class SessionRenewal:
-    """The session of one connection at its broker; None: Shoal has not logged in there.
+    """The session of one connection at its broker, where Shoal has logged in.
 
     `ask` sends a request and waits for its answer. `fail` is called if a login fails.
     """
 
     def __init__(
         self,
-        session: Session | None,
+        session: Session,
         requests: Requests,
         ask: Callable[[bytes], Awaitable[bytearray]],
         fail: Callable[[str], None],
@@ -58,7 +58,7 @@ class SessionRenewal:
         self._schedule()
 
     def _schedule(self) -> None:
-        due_at = math.inf if self._session is None else self._session.due_at
+        due_at = self._session.due_at
         self._due_at = due_at if due_at < math.inf else None
         self._requests.log_in_at(self._due_at)
 
@@ -78,7 +78,7 @@ class SessionRenewal:
     async def renew(self) -> None:
         """Raises UpstreamLost."""
         async with self._turn:
-            if self._session is None or not self.is_due:
+            if not self.is_due:
                 return  # another task has done it meanwhile
             try:
                 await self._session.renew(self._ask)

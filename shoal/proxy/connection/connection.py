@@ -24,7 +24,6 @@ from __future__ import annotations
 import logging
 import math
 import socket
-from collections import deque
 from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -79,6 +78,8 @@ if TYPE_CHECKING:
 __all__ = ["COMPLAINT_SECONDS", "Connection"]
 
 log = logging.getLogger("shoal.connection")
+
+_FAULTS = RemoteProtocolError, PeerLost, UpstreamLost, UpstreamFault, NoPort  # of a pump
 
 COMPLAINT_SECONDS = 10.0  # the same complaint of a listener is logged at most this often
 
@@ -162,13 +163,14 @@ class Connection:
         self.pace: Pace | None = listener.pacing.pace()
         self.context: object = None
         self.backlog: Backlog | None = None  # requests that the path takes and answers itself
-        self.in_flight: deque[InFlight] = deque()
+        self.in_flight: list[InFlight] = []  # few: an empty deque would take 760 bytes
         self.meter = None if listener.apis is None else Meter(listener.apis)
         self.asked = 0
         self.state = State.SILENT
         self.handling = False  # a route's handler runs
         self.connected = False  # the two pumps exist
         self.provisional = False  # connected to a bootstrap broker: the right one is not known yet
+        self.renewal: SessionRenewal | None = None  # None: Shoal has not logged in at the broker
         self._was_reset = False  # by the client, without a FIN
         self.cause: CloseCause | None = None
         self.detail = ""
@@ -184,7 +186,9 @@ class Connection:
     async def run(self) -> None:
         try:
             with self.scope:
-                await self._serve()
+                await self._connect()
+            if self.connected:
+                await self._forward()
             if self.cause in GENTLE:
                 await self._close_gently()
         except Exception as error:  # an error in one connection must not end the others
@@ -193,7 +197,8 @@ class Connection:
         finally:
             self._close()
 
-    async def _serve(self) -> None:
+    async def _connect(self) -> None:
+        """Until `connected`; or the cause is noted why not."""
         if not await says_something(self._client):  # a port scan or a health check does not reach the broker
             return self.note(CloseCause.CLIENT_CLOSED)
         try:
@@ -213,9 +218,20 @@ class Connection:
         except UpstreamUnreachable as error:
             return self.note(CloseCause.UPSTREAM_UNREACHABLE, str(error))
         self._connected(upstream)
+        return None
+
+    async def _forward(self) -> None:
         async with trio.open_nursery() as self._tasks:
-            self._tasks.start_soon(self._run_responses)
+            self._end_with(self._tasks.cancel_scope)
+            self._tasks.start_soon(self._run_responses, name="the answers of a connection")
             await self._run_requests()
+
+    def _end_with(self, scope: trio.CancelScope) -> None:
+        """Another scope from now on: each takes half a kilobyte, so an idle connection has one less."""
+        scope.deadline = self.scope.deadline
+        if self.scope.cancel_called:
+            scope.cancel()
+        self.scope = scope
 
     def _check_first_bytes(self) -> None:
         """Noise does not reach the broker. Behind TLS there is none. Raises RemoteProtocolError."""
@@ -298,7 +314,9 @@ class Connection:
         self.requests = RequestPump(self, self._client, self.upstream_out)
         self.responses = ResponsePump(self, self._broker, self.client_out)
         self.requests.meter = self.responses.meter = self.meter
-        self.renewal = SessionRenewal(upstream.session, self.requests, self._ask_to_log_in, self._cannot_log_in_again)
+        if upstream.session is not None:
+            ask, fail = self._ask_to_log_in, self._cannot_log_in_again
+            self.renewal = SessionRenewal(upstream.session, self.requests, ask, fail)
         self._use_routes()
         self.connected = True
         self._report(Event.CONNECTED)
@@ -306,7 +324,12 @@ class Connection:
 
     async def _run_requests(self) -> None:
         with self._request_scope:
-            await self._run(self.requests, CloseCause.CLIENT_CLOSED, CloseCause.CLIENT_PROTOCOL)
+            try:
+                await self.requests.run()
+            except _FAULTS as error:
+                self._note_fault(error, CloseCause.CLIENT_PROTOCOL)
+            else:
+                self._note_end(self.requests, CloseCause.CLIENT_CLOSED)
         if self.backlog is not None and self.cause in PATIENT and not self.state.has_no_broker:
             await self._settle(self.backlog)
         self._report(Event.REQUESTS_ENDED)
@@ -327,7 +350,12 @@ class Connection:
 
     async def _run_responses(self) -> None:
         try:
-            await self._run(self.responses, CloseCause.UPSTREAM_CLOSED, CloseCause.UPSTREAM_PROTOCOL)
+            try:
+                await self.responses.run()
+            except _FAULTS as error:
+                self._note_fault(error, CloseCause.UPSTREAM_PROTOCOL)
+            else:
+                self._note_end(self.responses, CloseCause.UPSTREAM_CLOSED)
             self.requests.no_more_answers()  # before a handler's exchange gets the last ones: it must post no more
         finally:
             self._report(Event.ANSWERS_ENDED)
@@ -337,24 +365,23 @@ class Connection:
         else:
             self._request_scope.cancel()
 
-    async def _run(self, pump: Pump, ended: CloseCause, fault: CloseCause) -> None:
-        try:
-            await pump.run()
-        except RemoteProtocolError as error:
-            self.note(fault, str(error))
-        except PeerLost as error:
-            by_client = error.side is self._client
-            self._was_reset |= by_client and error.is_reset and not self.requests.ended
-            lost = fault if error.is_refusal else CloseCause.UPSTREAM_LOST
-            self.note(CloseCause.CLIENT_LOST if by_client else lost, str(error))
-        except UpstreamLost as error:
-            self.note(CloseCause.UPSTREAM_LOST, str(error))
-        except UpstreamFault as error:
-            self.note(CloseCause.UPSTREAM_PROTOCOL, str(error))
-        except NoPort as error:
-            self.note(CloseCause.NO_PORT, str(error))
-        else:
-            self._note_end(pump, ended)
+    def _note_fault(self, error: Exception, protocol: CloseCause) -> None:
+        """A pump has ended with an error; `protocol`: what a protocol error of its source is."""
+        match error:
+            case RemoteProtocolError():
+                cause = protocol
+            case PeerLost(side=side) if side is self._client:
+                self._was_reset |= error.is_reset and not self.requests.ended
+                cause = CloseCause.CLIENT_LOST
+            case PeerLost():
+                cause = protocol if error.is_refusal else CloseCause.UPSTREAM_LOST
+            case UpstreamLost():
+                cause = CloseCause.UPSTREAM_LOST
+            case UpstreamFault():
+                cause = CloseCause.UPSTREAM_PROTOCOL
+            case _:
+                cause = CloseCause.NO_PORT
+        self.note(cause, str(error))
 
     def _note_end(self, pump: Pump, ended: CloseCause) -> None:
         """The pump has ended without an error."""
@@ -573,7 +600,7 @@ class Connection:
 
         If a login is due, that is sent instead.
         """
-        if self.renewal.is_due:
+        if self.renewal is not None and self.renewal.is_due:
             return self._tasks.start_soon(self.renewal.while_idle)
         self._expect([frame], OwnRequest())
         self.asked += 1
@@ -587,15 +614,16 @@ class Connection:
     @property
     def login_is_due(self) -> bool:
         """At the broker, by Shoal."""
-        return self.renewal.is_due
+        return self.renewal is not None and self.renewal.is_due
 
     async def log_in_if_due(self) -> None:
         """From a handler, before it sends something. Raises UpstreamLost."""
-        if self.renewal.is_due:
+        if self.renewal is not None and self.renewal.is_due:
             await self.renewal.before_request(answers_are_due=bool(self.in_flight))
 
     async def log_in_again(self) -> None:
         """From the request pump, before it reads the client's next request. Raises UpstreamLost."""
+        assert self.renewal is not None
         await self.requests.until_quiet()
         with self.handling_request():
             await self.renewal.renew()
@@ -646,7 +674,7 @@ class Connection:
     def check_progress(self, now: float) -> None:
         """Once a second: end if nothing moves, or if the client would reach the right broker by reconnecting."""
         if self.connected:
-            self.responses.await_bytes(1)  # in case that fewer come than are awaited
+            self.responses.await_bytes(1)  # if fewer come than are awaited, they wait for a second at most
         found = self.timeouts.check(self._progress(), self.limits, now)
         if found is None:
             found = self.login_at_broker.check(self.responses.opaque if self.connected else 0, now)

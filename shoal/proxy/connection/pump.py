@@ -28,9 +28,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
+from trio.lowlevel import wait_task_rescheduled
 
 from shoal.proxy.events.logs import event
-from shoal.proxy.net.fast_lane import Watch, until
+from shoal.proxy.net.fast_lane import Watch, begin, until
 from shoal.proxy.net.splice import shared_pipe
 from shoal.proxy.net.transport import BUFFER_SIZE, VIEW, PeerLost, SendSide, buffered_by
 
@@ -183,8 +184,9 @@ class Pump(ABC):
     def await_bytes(self, size: int) -> None:
         """Until so many have arrived, or the source has closed, a step would be of no use. 1: any byte is.
 
-        It is advice: only a plain socket can follow it (SO_RCVLOWAT), and not in the middle of a frame, of which some
-        bytes are here. Who gives it calls `await_bytes(1)` later, in case that fewer come.
+        It is advice, which only a plain socket can follow (SO_RCVLOWAT). In the middle of a frame any byte is of use,
+        as some of its bytes are here, so fewer may follow. A step that ends there takes the advice back, and the
+        connection does so once a second: if fewer come than were expected, they wait no longer than that.
         """
         source = self.source
         if type(source) is not socket.socket:
@@ -211,7 +213,10 @@ class Pump(ABC):
     async def turn(self) -> None:
         """Move bytes until something must be awaited, and await it; or until `ended` or `must_yield`."""
         self.waiting = True
-        await until(self._watch, self.step)
+        if begin(self._watch, self.step):
+            await wait_task_rescheduled(self._watch.forget)
+        else:
+            await until(self._watch, self.step)
         self.waiting = False
         standing: _RepeatedWait | None = None
         while self._rest is not None:

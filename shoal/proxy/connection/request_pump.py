@@ -24,7 +24,6 @@ from shoal.proxy.connection.routes import Decision, Wait
 from shoal.proxy.net.upstream import UpstreamLost
 
 if TYPE_CHECKING:
-    from collections import deque
     from collections.abc import Awaitable, Callable
     from contextlib import AbstractContextManager
 
@@ -74,7 +73,7 @@ class Owner(Protocol):
     @property
     def pace(self) -> Pace | None: ...
     @property
-    def in_flight(self) -> deque[InFlight]: ...
+    def in_flight(self) -> list[InFlight]: ...
     @property
     def limits(self) -> Limits: ...
     @property

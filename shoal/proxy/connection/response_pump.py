@@ -12,7 +12,6 @@ from shoal.proxy.connection.pending import Edit, Hold, OwnAnswer, OwnRequest, Ow
 from shoal.proxy.connection.pump import FrameStop, Pump
 
 if TYPE_CHECKING:
-    from collections import deque
     from collections.abc import Sequence
 
     from shoal.proxy.config.settings import Limits
@@ -38,7 +37,7 @@ class Owner(Protocol):
     """The connection, for this pump."""
 
     @property
-    def in_flight(self) -> deque[InFlight]: ...
+    def in_flight(self) -> list[InFlight]: ...
     @property
     def limits(self) -> Limits: ...
     @property
@@ -113,7 +112,7 @@ class ResponsePump(Pump):
         return self._locals > 0 and _is(self._in_flight[0], OwnAnswer) and not self.mid_frame
 
     async def _send_locals(self) -> None:
-        entry = self._in_flight.popleft()
+        entry = self._in_flight.pop(0)
         self._locals -= 1
         assert isinstance(entry, PendingAnswer)
         assert isinstance(entry.answer, OwnAnswer)
@@ -130,7 +129,7 @@ class ResponsePump(Pump):
             if not queue:
                 check_frame_size(size, view[pos:end], _LARGEST, Sender.BROKER)  # an SSH server speaks first
                 raise RemoteProtocolError(f"the broker sent an answer (correlation id {correlation_id}) to no request")
-            entry = queue.popleft()
+            entry = queue.pop(0)
             if isinstance(entry, int):
                 if correlation_id != entry or size < _SMALLEST:
                     _refuse(f"{entry}", size, correlation_id, view[pos:end])
@@ -138,7 +137,7 @@ class ResponsePump(Pump):
             elif isinstance(entry, PendingAnswer):
                 answer = entry.answer
                 if isinstance(answer, Token):
-                    queue.appendleft(entry)
+                    queue.insert(0, entry)
                     pos = self._token(view, pos, end)
                     continue
                 if isinstance(answer, OwnAnswer):
@@ -183,6 +182,8 @@ class ResponsePump(Pump):
     def _move(self, view: memoryview, pos: int, end: int, scanned: tuple[int, FrameStop | None]) -> Unfinished | None:
         rest = super()._move(view, pos, end, scanned)
         self._flush()
+        if rest is not None or self.mid_frame:
+            self.await_bytes(1)  # for the rest of an answer that is longer than all that were awaited
         return rest
 
     def _flush(self) -> None:
@@ -246,7 +247,7 @@ class ResponsePump(Pump):
                 return None
         self._check_held(size, f"an answer to API key {entry.api_key}")
         if isinstance(answer, OwnRequest) and answer.gate is not None:
-            self._in_flight.appendleft(entry)
+            self._in_flight.insert(0, entry)
             return FrameStop(0, None, partial(self._pass_gate, answer, answer.gate, size))
         if isinstance(answer, OwnRequest) and len(part) == size:
             self._current = None
@@ -291,7 +292,7 @@ class ResponsePump(Pump):
         (size,) = read_size(view, pos)
         if size < 0:
             raise RemoteProtocolError(f"the broker sent a SASL token of {size} bytes")
-        entry = self._in_flight.popleft()
+        entry = self._in_flight.pop(0)
         assert isinstance(entry, PendingAnswer)
         assert isinstance(entry.answer, Token)
         self._connection.login_at_broker.token_answered(entry.answer.is_last)

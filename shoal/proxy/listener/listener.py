@@ -291,7 +291,7 @@ class Listener:
             )
         connection = Connection(client, bound_port, self, number, guest)
         self.connections.add(connection)
-        self._serving.start_soon(connection.run)
+        self._serving.start_soon(connection.run, name="a connection")  # else trio writes a name for each
 
     def ended(self, connection: Connection, cause: CloseCause) -> None:
         """Both sockets of a connection are closed."""

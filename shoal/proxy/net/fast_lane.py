@@ -62,7 +62,7 @@ from shoal.proxy.net.trio_internals import TrioInternals
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["FastLane", "Watch", "until", "waited", "wake_by"]
+__all__ = ["FastLane", "Watch", "begin", "until", "waited", "wake_by"]
 
 _BATCH = 64  # events per poll: limits how long trio waits
 _PATIENCE = 0.0005  # seconds of tasks between two looks: five small requests' worth
@@ -96,7 +96,7 @@ class Watch:
         if self._lane is not None:
             self._lane._remove(self)
 
-    def _forget(self, _: object = None) -> Abort:
+    def forget(self, _: object = None) -> Abort:
         """The task no longer waits."""
         self._step = self._task = None
         if self._lane is not None:
@@ -285,7 +285,7 @@ class FastLane(trio.abc.Instrument):
         task = watch._task
         if task is not None:  # None: the step has cancelled its own task, or no task waits
             self.woken += 1
-            watch._forget()
+            watch.forget()
             reschedule(task, result)
 
 
@@ -305,6 +305,18 @@ def wake_by(deadline: float) -> None:
         lane._deadline = min(lane._deadline, time.monotonic() + deadline - trio.current_time())
 
 
+def begin(watch: Watch, step: Callable[[], bool]) -> bool:
+    """`until` without its coroutine, of which an idle connection would hold two.
+
+    True: the calling task must await `wait_task_rescheduled(watch.forget)` at once. False: it must await `until`.
+    """
+    lane = _lane.get()
+    if lane is None or watch.buffered is not None:
+        return False
+    lane.wait(watch, step)
+    return True
+
+
 async def until(watch: Watch, step: Callable[[], bool]) -> None:
     """Call `step` each time the descriptor is readable, until it returns False. Raises what `step` raises."""
     if watch.buffered is not None and watch.buffered():
@@ -314,7 +326,7 @@ async def until(watch: Watch, step: Callable[[], bool]) -> None:
     lane = _lane.get()
     if lane is not None:
         lane.wait(watch, step)
-        await wait_task_rescheduled(watch._forget)
+        await wait_task_rescheduled(watch.forget)
         return
     await wait_readable(watch.fd)
     while step() and (watch.buffered is None or _settle(watch, step)):

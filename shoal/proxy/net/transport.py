@@ -10,6 +10,7 @@ the kernel does not accept are copied before anything awaits.
 from __future__ import annotations
 
 import errno
+import math
 import socket
 from contextlib import suppress
 from struct import Struct
@@ -107,8 +108,10 @@ def peer_has_left(transport: SocketTransport) -> bool:
 def round_trip(transport: SocketTransport) -> float:
     """Seconds to the peer's kernel and back: the shortest that ours has seen lately (Linux 4.9). Huge if not known."""
     info = transport.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MIN_RTT_AT + _MIN_RTT.size)
+    if len(info) < _MIN_RTT_AT + _MIN_RTT.size:
+        return math.inf
     microseconds: int = _MIN_RTT.unpack_from(info, _MIN_RTT_AT)[0]
-    return microseconds / 1e6
+    return microseconds / 1e6 or math.inf
 
 
 def make_reset(transport: SocketTransport, *, undo: bool = False) -> None:

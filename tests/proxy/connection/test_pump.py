@@ -85,7 +85,7 @@ def connection(**more: Any) -> Any:
     asker = SimpleNamespace(backlog=None, answered=lambda: False)
     return SimpleNamespace(
         backlog=None,
-        in_flight=deque(),
+        in_flight=[],
         limits=Limits(),
         throttle=LogThrottle(),
         guest=SimpleNamespace(is_stranger=False),

@@ -127,7 +127,7 @@ class ProduceAnswer:
     def shortest(self, partitions: Sequence[TopicPartition]) -> int:
         """Bytes of the broker's answer to a request for these partitions, at least; 0: not known.
 
-        Errors have no shorter answer: they add texts and addresses.
+        Errors have longer answers, not shorter ones: they add texts and addresses.
         """
         if self._like is None or len(partitions) != len(self._partitions):
             return 0

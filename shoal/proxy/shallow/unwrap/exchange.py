@@ -11,9 +11,11 @@ An envelope becomes a dozen requests or more. So the response pump takes the ans
 step that has read the answers (`flush`). The handler's task is only woken at the end, and for whatever must be awaited.
 
 A broker works on one request of a connection after the other, so answers come one by one, and a step for each of them
-would be most of the cost. So the pump waits for all but the last one (`_await_answers`), which keeps the broker busy
-meanwhile; for all of them if nothing follows. A broker that is far away would have nothing to do until the next
-requests arrive: there, each answer is taken at once.
+would be most of the cost. So the pump waits until several are there (`_await_answers`). If as many requests are in
+flight as may be, the last answer is not awaited: the broker has its request to work on when the next ones are sent. A
+broker that is far away would have nothing to do until these arrive: there, each answer is taken at once. (A peer with
+Nagle's algorithm would be slow here: Shoal's kernel acknowledges an answer that is not read after 40 ms. Brokers and
+proxies turn it off.)
 """
 
 from __future__ import annotations
@@ -56,7 +58,11 @@ _CUTS_IN_A_ROW = 16  # of at most 1 ms each; then other tasks run
 
 
 def answers_due(in_flight: int, round_trip: float) -> int:
-    """With how many answers there is something to do, if so many requests are in flight."""
+    """With how many answers there is something to do, if so many requests are in flight.
+
+    With fewer than a partition may have, nothing follows, or not before all of them. With more (several partitions, or
+    a replay), one step more does no harm.
+    """
     if round_trip > _NEAR:
         return min(in_flight, 1)
     return in_flight - (in_flight >= MAX_IN_FLIGHT)

@@ -8,17 +8,21 @@ from __future__ import annotations
 import logging
 import socket
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
+from shoal.protocol.messages.produce import encode_partition_error, encode_produce_response
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.records.recordset import split
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.envelope import decode_key, encode_key
 from shoal.protocol.wire.crc import crc32c
+from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.config.settings import Limits
+from shoal.proxy.shallow.unwrap.answer import ProduceAnswer
 from shoal.proxy.shallow.unwrap.exchange import answers_due
 from shoal.proxy.statistics import CloseCause
 from tests.support.rig import BrokerSide, api_key, response, until
@@ -373,6 +377,25 @@ async def test_all_answers_but_the_last_are_taken_together() -> None:
         assert await client.answers() == {0: (NONE, 23)}
         assert r.target.log() == records(*MANY)
         assert awaited(connection) == 1
+
+
+def test_only_the_same_partitions_are_known_to_have_as_long_an_answer() -> None:
+    one, other, third = (TopicPartition(ORDERS, at) for at in range(3))
+    naming: Any = SimpleNamespace(target=TopicPartition)
+    answer = ProduceAnswer(8, naming, lambda *address: address[1:])
+
+    def taken(*partitions: TopicPartition, error: int = 0, text: str | None = None) -> int:
+        parts = [encode_partition_error(8, partition.partition, error, text) for partition in partitions]
+        frame = bytearray().join(encode_produce_response(8, 1, [(ORDERS, parts)], throttle_ms=0))
+        answer.take(frame)
+        return len(frame)
+
+    assert answer.shortest([one]) == 0
+    size = taken(one, other)
+    assert answer.shortest([other, one]) == size
+    assert answer.shortest([one]) == answer.shortest([one, third]) == 0
+    assert taken(one, other, error=NOT_LEADER, text="it has moved") > size
+    assert answer.shortest([one, other]) == 0
 
 
 def awaited(connection: Connection) -> int:
