@@ -37,68 +37,55 @@ class Progress(NamedTuple):
     nothing_due: bool = True
 
 
-class _Still:
-    """Since when a counter has not increased although it should."""
+class _Still(NamedTuple):
+    """A counter that should increase, and since when it has not."""
 
-    __slots__ = ("_since", "_value")
-
-    def __init__(self) -> None:
-        self._value = -1
-        self._since = 0.0
-
-    def seconds(self, awaited: bool, value: int, now: float) -> float:
-        if not awaited or value != self._value:
-            self._value = value if awaited else -1
-            self._since = now
-        return now - self._since
+    value: int
+    since: float
 
 
-_Watched = tuple[_Still, bool, int, float | None, CloseCause, str]
+_Watched = tuple[bool, int, float | None, CloseCause, str]
+_COUNTERS = 6  # that are watched
 
 
 class Timeouts:
     """Since when each part of one connection makes no progress."""
 
-    __slots__ = (
-        "_broker_reads",
-        "_client_reads",
-        "_handler",
-        "_idle",
-        "_received",
-        "_request",
-        "_response",
-        "heard_at",
-    )
+    __slots__ = ("_received", "_stills", "heard_at")
 
     def __init__(self, now: float = 0.0) -> None:
         self.heard_at = now  # when the client has last sent something, to a second
         self._received = 0
-        self._request, self._response = _Still(), _Still()
-        self._broker_reads, self._client_reads = _Still(), _Still()
-        self._handler, self._idle = _Still(), _Still()
+        self._stills: list[_Still | None] = [None] * _COUNTERS
 
     def check(self, progress: Progress, limits: Limits, now: float) -> tuple[CloseCause, str] | None:
         """Why the connection must end; None if it need not. Call it about once a second."""
         if progress.received != self._received:
             self._received, self.heard_at = progress.received, now
-        for still, awaited, moved, limit, cause, what in self._watched(progress, limits):
-            seconds = still.seconds(awaited, moved, now)
-            if limit is not None and seconds >= limit:
-                return cause, f"{what}: {seconds:.0f} s"
+        stills = self._stills
+        for at, (awaited, moved, limit, cause, what) in enumerate(_watched(progress, limits)):
+            still = stills[at]
+            if not awaited:
+                stills[at] = None
+            elif still is None or still.value != moved:
+                stills[at] = _Still(moved, now)
+            elif limit is not None and now - still.since >= limit:
+                return cause, f"{what}: {now - still.since:.0f} s"
         return None
 
-    def _watched(self, at: Progress, limits: Limits) -> Iterator[_Watched]:
-        """Per counter: whether it should increase now, its value, its limit, and the cause and text if it does not."""
-        slow, stalled = CloseCause.SLOW_FRAME, CloseCause.STALLED
-        frame, stall = limits.frame_timeout, limits.stall_timeout
-        moved = at.received + at.answered
-        idle = "limits.idle_timeout" if moved else "nothing was sent (limits.idle_timeout)"
-        yield self._request, at.request_begun, at.received, frame, slow, "request (limits.frame_timeout)"
-        yield self._response, at.answer_begun, at.answered, frame, slow, "answer (limits.frame_timeout)"
-        yield self._broker_reads, at.broker_blocks, at.to_broker, stall, stalled, "the broker (limits.stall_timeout)"
-        yield self._client_reads, at.client_blocks, at.to_client, stall, stalled, "the client (limits.stall_timeout)"
-        yield self._handler, at.abandoned, 0, limits.linger_seconds, CloseCause.ABANDONED, "limits.linger_seconds"
-        yield self._idle, at.nothing_due, moved, limits.idle_timeout, CloseCause.IDLE, idle
+
+def _watched(at: Progress, limits: Limits) -> Iterator[_Watched]:
+    """Per counter: whether it should increase now, its value, its limit, and the cause and text if it does not."""
+    slow, stalled = CloseCause.SLOW_FRAME, CloseCause.STALLED
+    frame, stall = limits.frame_timeout, limits.stall_timeout
+    moved = at.received + at.answered
+    idle = "limits.idle_timeout" if moved else "nothing was sent (limits.idle_timeout)"
+    yield at.request_begun, at.received, frame, slow, "request (limits.frame_timeout)"
+    yield at.answer_begun, at.answered, frame, slow, "answer (limits.frame_timeout)"
+    yield at.broker_blocks, at.to_broker, stall, stalled, "the broker (limits.stall_timeout)"
+    yield at.client_blocks, at.to_client, stall, stalled, "the client (limits.stall_timeout)"
+    yield at.abandoned, 0, limits.linger_seconds, CloseCause.ABANDONED, "limits.linger_seconds"
+    yield at.nothing_due, moved, limits.idle_timeout, CloseCause.IDLE, idle
 
 
 class Watched(Protocol):
