@@ -586,7 +586,7 @@ class Connection:
 
     @property
     def broker_round_trip(self) -> float:
-        """Seconds, of the network; huge if not known."""
+        """Seconds, of the network; inf: not known."""
         return round_trip(self.upstream.transport)
 
     @property

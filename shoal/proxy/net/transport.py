@@ -106,7 +106,7 @@ def peer_has_left(transport: SocketTransport) -> bool:
 
 
 def round_trip(transport: SocketTransport) -> float:
-    """Seconds to the peer's kernel and back: the shortest that ours has seen lately (Linux 4.9). Huge if not known."""
+    """Seconds to the peer's kernel and back: the shortest that ours has seen lately (Linux 4.9); inf: not known."""
     info = transport.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MIN_RTT_AT + _MIN_RTT.size)
     if len(info) < _MIN_RTT_AT + _MIN_RTT.size:
         return math.inf
