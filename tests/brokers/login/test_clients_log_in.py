@@ -215,7 +215,10 @@ def test_the_broker_sees_the_mapped_principal_also_in_joined_requests(
     for _, producer in producers:
         assert producer.flush(IN_TIME) == 0
     assert codes == {"ann": [0] * 200, "ben": [KafkaError.TOPIC_AUTHORIZATION_FAILED] * 100}
-    assert re.search("joined [0-9,]+ produce requests? into", front.shoal.log.read_text())
+    deadline = monotonic() + IN_TIME
+    while not re.search("joined [0-9,]+ produce requests? into", front.shoal.log.read_text()):  # every ten seconds
+        assert monotonic() < deadline
+        producers[0][1].poll(0.1)
 
 
 @pytest.mark.parametrize(
