@@ -222,12 +222,12 @@ class Connection:
 
     async def _forward(self) -> None:
         async with trio.open_nursery() as self._tasks:
-            self._end_with(self._tasks.cancel_scope)
+            self._replace_scope(self._tasks.cancel_scope)
             self._tasks.start_soon(self._run_responses, name="the answers of a connection")
             await self._run_requests()
 
-    def _end_with(self, scope: trio.CancelScope) -> None:
-        """Another scope from now on: each takes half a kilobyte, so an idle connection has one less."""
+    def _replace_scope(self, scope: trio.CancelScope) -> None:
+        """The nursery's own serves from now on: a scope takes half a kilobyte of an idle connection."""
         scope.deadline = self.scope.deadline
         if self.scope.cancel_called:
             scope.cancel()

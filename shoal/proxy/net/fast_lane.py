@@ -311,7 +311,7 @@ def begin(watch: Watch, step: Callable[[], bool]) -> bool:
     True: the calling task must await `wait_task_rescheduled(watch.forget)` at once. False: it must await `until`.
     """
     lane = _lane.get()
-    if lane is None or watch.buffered is not None:
+    if lane is None or (watch.buffered is not None and watch.buffered()):
         return False
     lane.wait(watch, step)
     return True
@@ -323,9 +323,7 @@ async def until(watch: Watch, step: Callable[[], bool]) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()
         if not _settle(watch, step):
             return
-    lane = _lane.get()
-    if lane is not None:
-        lane.wait(watch, step)
+    if begin(watch, step):
         await wait_task_rescheduled(watch.forget)
         return
     await wait_readable(watch.fd)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("lane")
 FRAMES = [response(7, b"%07d" % at) for at in range(3)]
-FIRST_READ = 64 * 1024
 ALL = len(b"".join(FRAMES))
 
 
@@ -130,22 +129,7 @@ async def test_the_rest_of_an_answer_that_is_longer_than_all_that_were_awaited_i
         nursery.cancel_scope.cancel()
 
 
-async def test_little_is_read_behind_a_frame_that_was_filled(rig: Rig) -> None:
-    """It is copied if the next one must be filled, too."""
-    frames = [response(7, bytes(2 * FIRST_READ)) for _ in range(2)]
-    rig.broker.send(frames[0][:100])
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(rig.run)
-        await until(lambda: rig.pump.filling)
-        rig.broker.send(frames[0][100:])
-        await rig.seen(1)
-        nursery.cancel_scope.cancel()
-    assert rig.broker.send(frames[1]) > FIRST_READ
-    rig.pump.step()
-    assert rig.pump.received == len(frames[0]) + FIRST_READ
-
-
-async def test_only_a_plain_socket_is_told(rig: Rig) -> None:
+async def test_only_a_plain_socket_is_told() -> None:
     wire = Wire(b"".join(FRAMES), [1000], [])
     link, burst = connection(), Burst()
     link.in_flight.extend([PendingAnswer(7, 0, 9, burst)] * 3)

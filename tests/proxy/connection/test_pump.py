@@ -21,7 +21,7 @@ from shoal.proxy.connection.response_pump import ResponsePump
 from shoal.proxy.connection.routes import Route, table
 from shoal.proxy.events.logs import LogThrottle
 from shoal.proxy.net import transport as transport_module
-from shoal.proxy.net.transport import Buffer, SendSide
+from shoal.proxy.net.transport import BUFFER_SIZE, Buffer, SendSide
 from tests.support.rig import request, response
 
 if TYPE_CHECKING:
@@ -165,6 +165,30 @@ def test_answers_to_many_requests_are_flushed_once_per_read(receives: list[int],
     assert [bytes(frame or b"") for frame in burst.frames] == frames
     assert burst.seen == seen
     assert not wire.sent
+
+
+class Noting(Wire):
+    """`asked`: how many bytes each read could take."""
+
+    def __init__(self, incoming: bytes, receives: list[int]) -> None:
+        super().__init__(incoming, receives, [])
+        self.asked: list[int] = []
+
+    def recv_into(self, buffer: memoryview) -> int:
+        self.asked.append(len(buffer))
+        return super().recv_into(buffer)
+
+
+def test_little_is_read_behind_an_answer_that_was_filled() -> None:
+    """What is read of an answer that is not complete yet is copied, and the next one may be as long."""
+    frames = [response(7, bytes(200_000)) for _ in range(2)]
+    wire = Noting(b"".join(frames), [100, BUFFER_SIZE])
+    link, burst = connection(), Burst()
+    link.in_flight.extend([PendingAnswer(7, 0, 9, burst)] * 2)
+    trio.run(ResponsePump(link, wire, SendSide(wire)).run)
+    assert [bytes(frame or b"") for frame in burst.frames] == frames
+    rest = len(frames[0]) - 100
+    assert wire.asked[:4] == [BUFFER_SIZE, rest, 64 * 1024, rest]
 
 
 def test_answers_before_damage_are_flushed() -> None:

@@ -22,6 +22,7 @@ from shoal.protocol.shallow.envelope import decode_key, encode_key
 from shoal.protocol.wire.crc import crc32c
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.config.settings import Limits
+from shoal.proxy.connection.response_pump import ResponsePump
 from shoal.proxy.shallow.unwrap.answer import ProduceAnswer
 from shoal.proxy.shallow.unwrap.exchange import answers_due
 from shoal.proxy.statistics import CloseCause
@@ -55,20 +56,43 @@ def in_flight(rig: ShallowRig) -> int:
     return max(len(connection.in_flight) for connection in rig.server.listeners["to"].connections)
 
 
+def awaited(connection: Connection) -> int:
+    return connection.upstream.transport.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+
+
+@pytest.fixture
+def advised(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """For how many bytes pumps should wait. (The socket may know no longer: the advice ends within a second.)"""
+    sizes, await_bytes = list[int](), ResponsePump.await_bytes
+
+    def noted(pump: ResponsePump, size: int) -> None:
+        sizes.append(size)
+        await_bytes(pump, size)
+
+    monkeypatch.setattr(ResponsePump, "await_bytes", noted)
+    return sizes
+
+
 # Pipelining
 
 
-async def test_five_requests_are_in_flight_after_the_first_was_answered() -> None:
+async def test_five_requests_are_in_flight_after_the_first_was_answered(advised: list[int]) -> None:
+    """All answers but the last are awaited together: the broker works on the last request meanwhile."""
     gates = {0: trio.Event(), 1: trio.Event()}
     async with shallow_rig(scripts={at: Script(gate=gate) for at, gate in gates.items()}) as r:
         client = await r.producer(agrees=True)
         await client.produce(outer(*MANY))
         await r.arrived(1)
         assert in_flight(r) == 1
+        (connection,) = r.server.listeners["to"].connections
+        before = connection.responses.received
         gates[0].set()
         await until(lambda: in_flight(r) == 5)
+        answer = connection.responses.received - before
+        assert [size for size in advised if size > 1] == [4 * answer]
         gates[1].set()
         assert await client.answers() == {0: (NONE, 23)}
+        assert awaited(connection) == 1
         assert r.target.log() == records(*MANY)
         assert r.unwrap.tally.produce_requests == 12
         stamps = [stamp_of(sent[ORDERS, 0]) for sent in r.target.requests]
@@ -362,23 +386,6 @@ def test_a_broker_has_work_while_answers_are_awaited(in_flight: int, round_trip:
     assert answers_due(in_flight, round_trip) == due
 
 
-async def test_all_answers_but_the_last_are_taken_together() -> None:
-    gates = {0: trio.Event(), 1: trio.Event()}
-    async with shallow_rig(scripts={at: Script(gate=gate) for at, gate in gates.items()}) as r:
-        client = await r.producer(agrees=True)
-        await client.produce(outer(*MANY))
-        await r.arrived(1)
-        (connection,) = r.server.listeners["to"].connections
-        before = connection.responses.received
-        gates[0].set()
-        await until(lambda: in_flight(r) == 5)
-        assert awaited(connection) == 4 * (connection.responses.received - before)
-        gates[1].set()
-        assert await client.answers() == {0: (NONE, 23)}
-        assert r.target.log() == records(*MANY)
-        assert awaited(connection) == 1
-
-
 def test_only_the_same_partitions_are_known_to_have_as_long_an_answer() -> None:
     one, other, third = (TopicPartition(ORDERS, at) for at in range(3))
     naming: Any = SimpleNamespace(target=TopicPartition)
@@ -396,7 +403,3 @@ def test_only_the_same_partitions_are_known_to_have_as_long_an_answer() -> None:
     assert answer.shortest([one]) == answer.shortest([one, third]) == 0
     assert taken(one, other, error=NOT_LEADER, text="it has moved") > size
     assert answer.shortest([one, other]) == 0
-
-
-def awaited(connection: Connection) -> int:
-    return connection.upstream.transport.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
