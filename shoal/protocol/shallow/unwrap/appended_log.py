@@ -5,9 +5,9 @@ one fails, or the mirror's answer is lost, the mirror sends all of it again, wit
 identity that only a retry repeats: the key of an envelope (which has the serial of this copy), or a digest of the outer
 batch for plain items.
 
-It survives an orderly stop of Shoal (proxy/shallow/files/deliveries.py). A forgotten item is appended twice, never
-lost. If the broker appended something and its answer was lost, that is also appended twice, as without Shoal. Outer
-batches without an envelope are not recorded here.
+It survives a restart of Shoal, also a kill (proxy/shallow/files/deliveries.py). A forgotten item is appended twice,
+never lost. If the broker appended something and its answer was lost, that is also appended twice, as without Shoal.
+Outer batches without an envelope are not recorded here.
 """
 
 from collections import OrderedDict

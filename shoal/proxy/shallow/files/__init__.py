@@ -1,11 +1,11 @@
 """State of an unwrap listener that must survive a restart, in files of the state directory.
 
     producers       sequences of idempotent and exactly-once mirrors; always up to date
-    deliveries      appended parts of requests that got no answer; from an orderly stop to the next start
-    doubt           requests in flight that the broker did not answer; likewise
+    deliveries      appended parts of requests; always up to date
+    doubt           requests in flight that the broker did not answer; from an orderly stop to the next start
     offsets         which target offsets source records have; always up to date, for `shoal translate`
     kept_topics     topics that keep their offsets, and never become ordinary ones; always up to date
-    kept_lines      the format of deliveries and doubt
+    kept_lines      the format of doubt
 
 A damaged file, or one of another cluster, is set aside; traffic continues without it.
 """

@@ -26,7 +26,6 @@ from shoal.protocol.records.batch import BatchHeader, read_batch_header
 from shoal.protocol.records.rebatch import compress_plain
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.same_offsets.fenced import FencedPartition
-from shoal.protocol.shallow.unwrap.appended_log import AppendedLog
 from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Prepared
 from shoal.protocol.shallow.unwrap.plan import MAX_OUTER_BYTES, Plan, Refused, Stripped, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
@@ -42,7 +41,7 @@ from shoal.proxy.listener.plain import ADDRESSES, PLAIN_ROUTES
 from shoal.proxy.net.upstream import UpstreamLost
 from shoal.proxy.shallow.annotations import NOT_UNWRAPPED
 from shoal.proxy.shallow.counters import ShallowTally
-from shoal.proxy.shallow.files.deliveries import load_deliveries, save_deliveries
+from shoal.proxy.shallow.files.deliveries import DeliveriesLog
 from shoal.proxy.shallow.files.doubt import load_doubt, save_doubt
 from shoal.proxy.shallow.files.producers import ProducersFile
 from shoal.proxy.shallow.unwrap.answer import MirrorRequest
@@ -109,7 +108,7 @@ class UnwrapPath:
     ) -> None:
         settings = listener.settings
         self.tally = ShallowTally()
-        self.deliveries = AppendedLog()
+        self.deliveries = DeliveriesLog()
         self.ids = ProducerIds(settings.name, clock=clock)
         self.refused = interlocks.refused
         self._translation = Translation(
@@ -156,7 +155,7 @@ class UnwrapPath:
         self._file = ProducersFile(self._name, self._kept, slots=self._slots, gave_up=self._state_failed)
         self._producers = self._mirror_producers()
         if self._kept is not None:
-            load_deliveries(self._kept.with_suffix(".deliveries"), self.deliveries, failed=self._state_failed)
+            self.deliveries.open(self._kept.with_suffix(".deliveries"), self._state_failed)
             for doubt in load_doubt(self._kept.with_suffix(".doubt"), failed=self._state_failed):
                 self.ids.restore(*doubt)
         self._translation.begin()
@@ -199,10 +198,10 @@ class UnwrapPath:
 
     def end(self) -> None:
         if self._kept is not None and self._has_begun:
-            save_deliveries(self._kept.with_suffix(".deliveries"), self.deliveries, failed=self._state_failed)
             save_doubt(self._kept.with_suffix(".doubt"), self.ids.in_doubt(), failed=self._state_failed)
             self._translation.end()
         self._file.close()
+        self.deliveries.close()
         for called, ours in (
             (self._cluster.when_made_anew, self._forget),
             (self._cluster.when_identified, self._identified),
@@ -221,7 +220,7 @@ class UnwrapPath:
         self._translation.identified(cluster)
         if self._file.of(cluster):
             self._producers = self._mirror_producers()
-            self.deliveries = AppendedLog()
+            self.deliveries = self.deliveries.for_another_cluster()
 
     def _forget(self, topic: str) -> None:
         """The topic was deleted: forget it, because a new one may have its name."""

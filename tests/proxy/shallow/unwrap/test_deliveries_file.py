@@ -1,22 +1,26 @@
-"""Knowledge of appended parts survives an orderly stop: the next Shoal does not append that part of an envelope
-again."""
+"""Knowledge of appended parts survives the process: the next Shoal does not append that part of an envelope again."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
-from shoal.protocol.shallow.unwrap.appended_log import Appended, AppendedLog, Refusal
+from shoal.protocol.shallow.unwrap.appended_log import Appended, Refusal
 from shoal.protocol.shallow.unwrap.plan import Plan, plan_record_set
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.config.settings import Limits
-from shoal.proxy.shallow.files.deliveries import load_deliveries, save_deliveries
+from shoal.proxy.shallow.files.deliveries import DeliveriesLog, encode_identity
+from shoal.proxy.shallow.files.kept_lines import KeptLines
 from tests.support.rig import until
 from tests.support.shallow.batches import BATCHES, EARLIER, LATER, NONE, NOT_LEADER, envelope, outer, records
 from tests.support.shallow.brokers import Script, TargetBroker
 from tests.support.shallow.rig import shallow_rig
-from tests.support.shallow.world import Seen, produced
+from tests.support.shallow.world import Seen, context, flat, poll, produced
+from tests.support.shallow.wrapping import wrap_record_set
 from tests.support.tiny_disk import tiny_disk
 
 if TYPE_CHECKING:
@@ -57,89 +61,176 @@ async def test_an_answer_that_was_lost_before_an_orderly_stop_is_given_again(tmp
     assert target.log() == records(*BATCHES)
 
 
+async def test_a_killed_shoal_s_answers_are_known(tmp_path: Path) -> None:
+    """What was in the files while the third batch was in flight is what a kill leaves."""
+    target, state = TargetBroker(), tmp_path / "state"
+    gate = trio.Event()
+    async with shallow_rig(target=target, producers_file=state / "to.producers", scripts={2: Script(gate=gate)}) as r:
+        client = await r.producer()
+        await client.produce(outer(*BATCHES))
+        await r.arrived(3)
+        left = (state / "to.deliveries").read_bytes()
+        gate.set()
+        assert await client.answers() == {0: (NONE, 14)}
+    for file in state.iterdir():
+        file.unlink()
+    (state / "to.deliveries").write_bytes(left)
+    target.scripts.clear()
+    async with shallow_rig(target=target, producers_file=state / "to.producers") as r:
+        client = await r.producer()
+        await client.produce(outer(*BATCHES))
+        assert (await client.answers())[0][0] is NONE
+    assert target.log() == [*records(*BATCHES), *records(BATCHES[2])], "only what was in flight comes twice"
+
+
 def plan(sent: bytes) -> Plan:
     made = plan_record_set(sent, 0, len(sent))
     assert isinstance(made, Plan)
     return made
 
 
-def test_the_file_is_read_once(tmp_path: Path) -> None:
-    path, deliveries = tmp_path / "to.deliveries", AppendedLog()
-    items = plan(produced([*envelope(*BATCHES), Seen(2, LATER)])).items
-    for number, item in enumerate(items):
-        done = Appended(
-            batches=1, records=number, first=5, last=9, refusal=Refusal(32, ("too old",), 4) if number else None
-        )
-        deliveries.record(TopicPartition("t", number), item.identity, done)
-    save_deliveries(path, deliveries)
-    loaded = AppendedLog()
-    load_deliveries(path, loaded)
-    assert list(loaded.items()) == list(deliveries.items())
-    assert not list(tmp_path.iterdir())
-    save_deliveries(path, AppendedLog())
-    assert not list(tmp_path.iterdir()), "nothing is known, nothing is kept"
+T = TopicPartition("t", 0)
+
+
+def items() -> list[tuple[TopicPartition, Hashable, Appended]]:
+    """An envelope, and plain records behind it, of which the target has refused some."""
+    found = list[tuple[TopicPartition, Hashable, Appended]]()
+    for number, item in enumerate(plan(produced([*envelope(*BATCHES), Seen(2, LATER)])).items):
+        refusal = Refusal(32, ("too old",), 4) if number else None
+        done = Appended(batches=1, records=number, first=5, last=9, refusal=refusal)
+        found.append((TopicPartition("t", number), item.identity, done))
+    return found
+
+
+def opened(path: Path, **options: int) -> DeliveriesLog:
+    deliveries = DeliveriesLog(**options)
+    deliveries.open(path)
+    return deliveries
+
+
+def known(deliveries: DeliveriesLog) -> dict[object, Appended]:
+    return dict(deliveries.items())
+
+
+def test_what_is_recorded_is_in_the_file_at_once(tmp_path: Path) -> None:
+    """No `close`: the process was killed."""
+    path = tmp_path / "state" / "to.deliveries"
+    deliveries = opened(path)
+    for item in items():
+        deliveries.record(*item)
+        deliveries.record(*item[:2], item[2]._replace(batches=2))
+        assert known(opened(path)) == known(deliveries)
+    again = opened(path)
+    again.record(T, b"later", Appended(batches=7))
+    deliveries.forget("t")
+    assert (T, b"later") in known(opened(path))
+    opened(path).forget("t")
+    assert not known(opened(path)), "the topic was deleted"
+
+
+def test_an_orderly_stop_of_an_earlier_version_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "to.deliveries"
+    rows = [
+        [*target, *encode_identity(identity), *done[:4], done.refusal and [*done.refusal]]
+        for target, identity, done in items()
+    ]
+    KeptLines(path=path, first="shoal deliveries 1", lost="").save(rows)
+    deliveries = opened(path)
+    assert known(deliveries) == {(target, identity): done for target, identity, done in items()}
+
+
+def test_the_file_does_not_grow_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "to.deliveries"
+    deliveries = opened(path, max_rows=4)
+    for number in range(20):
+        deliveries.record(T, b"%d" % number, Appended(batches=number))
+        deliveries.record(T, b"in use", Appended(batches=100 + number))
+    assert path.stat().st_size == 5 * 2048
+    numbers = {b"in use": 119, b"17": 17, b"18": 18, b"19": 19}
+    assert known(opened(path, max_rows=4)) == {(T, name): Appended(batches=of) for name, of in numbers.items()}
+    former, deliveries = deliveries, deliveries.for_another_cluster()
+    assert not known(opened(path))
+    former.record(T, b"under way", Appended(batches=1))
+    deliveries.record(T, b"anew", Appended(batches=1))
+    assert path.stat().st_size == 5 * 2048
+    assert known(opened(path)) == {(T, b"anew"): Appended(batches=1)}
+
+
+@pytest.mark.parametrize("length", [1, 240, 249])
+def test_long_names_have_room(tmp_path: Path, length: int) -> None:
+    source = b"".join(BATCHES)
+    parts = wrap_record_set(source, 0, len(source), context(topic="t" * length, cluster="c" * 22)).parts
+    (item,) = plan(produced(poll(flat(parts or [])))).items
+    target, done = TopicPartition("c" * length, 2**31 - 1), Appended(2**31 - 1, 2**31 - 1, 2**63 - 1, 2**63 - 1)
+    done = done._replace(refusal=Refusal(87, ("x" * 500,) * 3, 2**31 - 1))
+    path = tmp_path / "to.deliveries"
+    opened(path).record(target, item.identity, done)
+    ((key, found),) = known(opened(path)).items()
+    assert key == (target, item.identity)
+    assert found[:4] == done[:4]
 
 
 @pytest.mark.parametrize(
-    "text",
+    "row",
     [
-        "somebody's",
-        "shoal deliveries 1\n[",
-        "shoal deliveries 1\n" + 100_000 * "[",
-        'shoal deliveries 1\n["t", 0, "envelope", "00", 1, 0, 2, 3, null]\n',
-        'shoal deliveries 1\n["t", 0, "envelope", "00", 1, 2, 3, "x", null]\n',
+        "[",
+        1000 * "[",
+        '["t", 0, "envelope", "00", 1, 0, 2, 3, null]',
+        '["t", 0, "envelope", "00", 1, 2, 3, "x", null]',
         "\x00",
+        "null",
     ],
 )
-def test_another_file_is_neither_believed_nor_written_over(
-    text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path, deliveries = tmp_path / "to.deliveries", AppendedLog()
-    path.write_text(text)
-    load_deliveries(path, deliveries)
-    assert not list(deliveries.items())
-    assert "cannot read" in caplog.text
-    deliveries.record(TopicPartition("t", 0), b"digest", Appended(batches=1))
-    save_deliveries(path, deliveries)
-    if not text.startswith("shoal"):
-        assert path.read_text() == text
-        assert "not Shoal's" in caplog.text
+def test_a_damaged_row_is_left_out_and_used_again(row: str, tmp_path: Path) -> None:
+    path = tmp_path / "to.deliveries"
+    deliveries = opened(path)
+    for name in (b"1", b"2"):
+        deliveries.record(T, name, Appended(batches=1))
+    content = path.read_bytes()
+    path.write_bytes(content[:2048] + row.encode().ljust(2047) + b"\n" + content[4096:])
+    deliveries = opened(path)
+    assert known(deliveries) == {(T, b"2"): Appended(batches=1)}
+    deliveries.record(T, b"3", Appended(batches=1))
+    assert path.stat().st_size == 3 * 2048
 
 
-def test_an_empty_one_is_ours(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The machine stopped after naming the file and before writing it."""
-    path, deliveries = tmp_path / "to.deliveries", AppendedLog()
-    path.touch()
-    deliveries.record(TopicPartition("t", 0), b"digest", Appended(batches=1))
-    save_deliveries(path, deliveries)
-    assert path.read_text()
-    path.write_text("")
-    load_deliveries(path, deliveries)
-    assert not path.exists()
-    assert not caplog.text
+@pytest.mark.parametrize("cut", [0, 1, 2047])
+def test_a_file_that_is_cut_off_is_used_as_far_as_it_goes(cut: int, tmp_path: Path) -> None:
+    path = tmp_path / "to.deliveries"
+    deliveries = opened(path)
+    for name in (b"1", b"2"):
+        deliveries.record(T, name, Appended(batches=1))
+    os.truncate(path, 2 * 2048 + cut)
+    deliveries = opened(path)
+    assert known(deliveries) == {(T, b"1"): Appended(batches=1)}
+    deliveries.record(T, b"3", Appended(batches=1))
+    assert len(known(opened(path))) == 2
 
 
-def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    deliveries = AppendedLog()
-    deliveries.record(TopicPartition("t", 0), b"digest", Appended(batches=1))
-    save_deliveries(tmp_path / "nowhere" / "to.deliveries", deliveries)
-    assert "cannot write" in caplog.text
+def test_another_file_is_neither_believed_nor_written_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "to.deliveries"
+    path.write_text("somebody's")
+    deliveries = opened(path)
+    deliveries.record(T, b"digest", Appended(batches=1))
+    assert path.read_text() == "somebody's"
+    assert "not Shoal's" in caplog.text
+    assert known(deliveries) == {(T, b"digest"): Appended(batches=1)}
 
 
 def test_a_full_disk_costs_the_memory_and_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     failed: list[bool] = []
-    deliveries = AppendedLog()
-    for partition in range(1000):
-        deliveries.record(TopicPartition("t", partition), b"digest", Appended(batches=1))
-    for room in (0, 8192):
-        with tiny_disk(tmp_path / f"disk-{room}", 1 << 20) as disk:
-            path = disk.path / "to.deliveries"
-            disk.fill(leave=room)
-            save_deliveries(path, deliveries, failed=lambda: failed.append(True))
-            assert [one.name for one in disk.path.iterdir()] == ["filler"], "half a file is none"
-            load_deliveries(path, AppendedLog(), failed=lambda: failed.append(True))
-    assert failed == [True, True]
-    assert [("No space left on device" in line, "make room" in line) for line in caplog.messages] == [(True, True)] * 2
+    with tiny_disk(tmp_path / "disk", 1 << 20) as disk:
+        path = disk.path / "to.deliveries"
+        deliveries = DeliveriesLog()
+        deliveries.open(path, lambda: failed.append(True))
+        deliveries.record(T, b"before", Appended(batches=1))
+        disk.fill(leave=0)
+        for number in range(1000):
+            deliveries.record(T, b"%d" % number, Appended(batches=1))
+        assert len(known(deliveries)) == 1001
+        assert known(opened(path))[T, b"before"] == Appended(batches=1)
+    assert failed == [True]
+    assert ["No space left on device" in line and "make room" in line for line in caplog.messages] == [True]
 
 
 async def test_what_cannot_be_kept_counts_as_an_error_of_the_state_directory(tmp_path: Path) -> None:
