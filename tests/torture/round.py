@@ -44,7 +44,14 @@ _FLUSH_S = 100.0
 _ANSWER_S = 15.0
 _STOP_S = 30.0
 _DUMP_S = 2.0  # for stacks to be written
-_COUNTED = ("wrapped_records", "unwrapped_records", "retries_suppressed", "reconciled_envelopes")
+_COUNTED = (
+    "wrapped_records",
+    "unwrapped_records",
+    "claim_checks",
+    "read_again",
+    "retries_suppressed",
+    "reconciled_envelopes",
+)
 
 
 class Journal:

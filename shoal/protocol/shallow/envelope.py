@@ -7,11 +7,14 @@ the target side recognises an envelope by the key alone:
     version: int8
     ...                         version 1: `_FIXED`, cluster: string, topic: string, nonce: uint32
                                 version 2: `_FIXED`, cluster, topic, `_COVER`, nonce
+                                version 3: as version 1
     crc: uint32                 CRC-32C of everything before it, in every version
 
 Version 2 is for mirror topics, which keep the offsets of the source (same_offsets). It says which offsets of the source
 it covers: those without a batch in the envelope have no record for the target. So its batches may have holes, and it
 may have no batch at all.
+
+Version 3 is a claim check (claim_check.py): the batches stay with Shoal.
 
 Another magic, or this magic with a wrong checksum, is user data. A right checksum with an unknown version is from a
 newer Shoal, and must be refused, never passed through.
@@ -26,7 +29,7 @@ from typing import NamedTuple, TypeAlias
 
 from shoal.protocol.wire.crc import Buffer, crc32c
 from shoal.protocol.wire.errors import LocalProtocolError, RemoteProtocolError
-from shoal.protocol.wire.types import read_string, write_string
+from shoal.protocol.wire.types import TopicPartition, read_string, write_string
 
 __all__ = [
     "MAGIC",
@@ -42,6 +45,7 @@ __all__ = [
 MAGIC = bytes.fromhex("5498f004375035e7eea85b24c834cd06")
 VERSION = 1
 VERSION_WITH_COVER = 2
+VERSION_OF_CLAIM_CHECK = 3
 
 MAX_TAGS = 16  # all are copied into every envelope
 MAX_TAG_BYTES = 256  # name and value together
@@ -87,7 +91,8 @@ class EnvelopeKey:
     """Origin and size of the batches. `cluster` is the source cluster's id, offsets are inclusive.
 
     `flow` identifies the mirror consumer for which it was made, `serial` this copy: a producer's retry has the same
-    serial, a repeated fetch gets another one. `nonce` only changes the key's hash.
+    serial, a repeated fetch gets another one. `nonce` only changes the key's hash. `is_claim_check`: the record's value
+    is not the batches, which `payload` and `payload_crc` still describe.
     """
 
     cluster: str
@@ -103,6 +108,16 @@ class EnvelopeKey:
     serial: int
     nonce: int = 0
     cover: Cover | None = None
+    is_claim_check: bool = False
+
+    @property
+    def source(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def carried(self) -> int:
+        """Bytes of batches that pass through the mirror."""
+        return 0 if self.is_claim_check else self.payload
 
     def __hash__(self) -> int:
         return hash((self.flow, self.serial))  # as different as all of it
@@ -128,9 +143,9 @@ def decode_key(data: Buffer) -> EnvelopeKey | None:
     if _UINT32.unpack_from(data, end)[0] != crc32c(memoryview(data)[:end]):
         return None
     version = data[len(MAGIC)]
-    if version not in (VERSION, VERSION_WITH_COVER):
+    if version not in (VERSION, VERSION_WITH_COVER, VERSION_OF_CLAIM_CHECK):
         raise RemoteProtocolError(f"an envelope of version {version}, made by a newer Shoal")
-    key = _decode_body(data, len(MAGIC) + 1, end, has_cover=version == VERSION_WITH_COVER)
+    key = _decode_body(data, len(MAGIC) + 1, end, version)
     if not (0 <= key.first_offset <= key.last_offset < _OFFSETS and _least_batches(key) <= key.batches <= key.records):
         raise RemoteProtocolError(f"an envelope with impossible counts: {key}")
     if key.partition < 0 or key.payload < key.batches * _MIN_BATCH:
@@ -149,17 +164,21 @@ def _encode_stem(key: EnvelopeKey) -> bytes:
     """Everything before the nonce."""
     span = (key.first_offset, key.last_offset, key.partition, key.batches, key.records)
     fixed = _FIXED.pack(*span, key.payload, key.payload_crc, key.flow, key.serial)
-    version, cover = (VERSION, b"") if key.cover is None else (VERSION_WITH_COVER, _COVER.pack(*key.cover))
+    version, cover = VERSION, b""
+    if key.cover is not None:
+        version, cover = VERSION_WITH_COVER, _COVER.pack(*key.cover)
+    elif key.is_claim_check:
+        version = VERSION_OF_CLAIM_CHECK
     return MAGIC + bytes((version,)) + fixed + write_string(key.cluster) + write_string(key.topic) + cover
 
 
-def _decode_body(data: Buffer, pos: int, end: int, *, has_cover: bool) -> EnvelopeKey:
+def _decode_body(data: Buffer, pos: int, end: int, version: int) -> EnvelopeKey:
     if end - pos < _FIXED.size:
         raise RemoteProtocolError(f"an envelope key of {end} bytes")
     first, last, partition, batches, records, payload, payload_crc, flow, serial = _FIXED.unpack_from(data, pos)
     cluster, pos = read_string(data, pos + _FIXED.size, end)
     topic, pos = read_string(data, pos, end)
-    cover = None
+    cover, has_cover = None, version == VERSION_WITH_COVER
     if has_cover and end - pos >= _COVER.size:
         cover = Cover._make(_COVER.unpack_from(data, pos))
         pos += _COVER.size
@@ -181,6 +200,7 @@ def _decode_body(data: Buffer, pos: int, end: int, *, has_cover: bool) -> Envelo
         serial=serial,
         nonce=_UINT32.unpack_from(data, pos)[0],
         cover=cover,
+        is_claim_check=version == VERSION_OF_CLAIM_CHECK,
     )
 
 

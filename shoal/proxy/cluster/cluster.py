@@ -136,6 +136,11 @@ class Cluster:
         return self.upstream if credentials is None else self._upstreams[credentials]
 
     @property
+    def credentials(self) -> Sequence[str]:
+        """The names for `upstream_with`."""
+        return list(self._upstreams)
+
+    @property
     def demands_login(self) -> bool:
         """Clients must log in at the brokers, as far as it is known."""
         return self._demands_login

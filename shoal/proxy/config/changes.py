@@ -174,6 +174,7 @@ HOW: Mapping[type, Mapping[str, Applied | Table | None]] = {
         "partition_by_key": REOPENED,
         "run_limit": LIVE,
         "min_batch_bytes": LIVE,
+        "claim_check_bytes": LIVE,
         "fetch_max_bytes": REOPENED,  # the interlock's bounds follow from it
         "partition_max_bytes": LIVE,
         "tags": LIVE,

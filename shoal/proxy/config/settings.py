@@ -177,6 +177,7 @@ class ShallowSettings:
     )
     run_limit: Size = 512 * KIB  # of one envelope; half of the producer's default max.request.size
     min_batch_bytes: Size = 4096  # smaller batches are better re-batched by the mirror itself
+    claim_check_bytes: Size = 64 * MIB  # of answers whose batches stay here; 0: none
     fetch_max_bytes: Size = 8 * MIB  # of a response that may have to be held
     partition_max_bytes: Size = MIB
     tags: Tags = field(default_factory=dict)  # a header `shoal.tag.<name>` in each envelope

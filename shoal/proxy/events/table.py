@@ -35,9 +35,9 @@ def _row(id: str, *levels: int, has: str = "", meaning: str, do: str = "") -> Ev
 
 _COMMON = "listener seconds connections in_flight opened closed state_errors requests from_client to_client"
 _SHALLOW = (
-    "envelopes wrapped_batches wrapped_records wrapped_bytes raw_batches opened_envelopes unwrapped_batches "
-    "unwrapped_records unwrapped_bytes produce_requests retries_suppressed partition_errors reconciled_envelopes "
-    "mismatches"
+    "envelopes claim_checks wrapped_batches wrapped_records wrapped_bytes raw_batches opened_envelopes read_again "
+    "unwrapped_batches unwrapped_records unwrapped_bytes produce_requests retries_suppressed partition_errors "
+    "reconciled_envelopes mismatches"
 )
 _COALESCE = (
     "coalesced_taken coalesced_batches coalesced_requests coalesced_request_bytes coalesced_split_sets "
@@ -600,6 +600,21 @@ _SHALLOW_EVENTS = (
         has="listener file error",
         meaning="Gaps during a restart of Shoal are not seen.",
         do=_STATE,
+    ),
+    _row(
+        "batches-not-kept",
+        _INFO,
+        has="listener topic error",
+        meaning="Shoal cannot read the topic from the source by itself: its batches pass through the mirror "
+        "(`claim-check-bytes` has no effect for it). Tried again every 30 s.",
+        do="Give Shoal a login at the source, and READ on the topic; or nothing.",
+    ),
+    _row(
+        "batches-read-again",
+        _INFO,
+        has="listener bytes",
+        meaning="Batches of claim checks were not here any more, and were read from the source again: normal after a "
+        "restart of Shoal.",
     ),
     _row(
         "offsets-file-new",

@@ -28,11 +28,13 @@ class ShallowStatistics:
     """A snapshot of a `ShallowTally`."""
 
     envelopes: int = 0  # sent by a wrap listener
+    claim_checks: int = 0  # of these, without their batches
     wrapped_batches: int = 0  # source batches inside them
     wrapped_records: int = 0
     wrapped_bytes: int = 0
     raw_batches: Mapping[Reason, int] = field(default_factory=dict)  # sent to the mirror unchanged: reason -> number
     opened_envelopes: int = 0  # by an unwrap listener
+    read_again: int = 0  # of these, claim checks whose batches were read from the source again
     unwrapped_batches: int = 0  # acknowledged by the target
     unwrapped_records: int = 0
     unwrapped_bytes: int = 0
@@ -71,6 +73,10 @@ class ShallowStatistics:
             yield f"opened {counted(self.opened_envelopes, 'envelope')}, appended {data} in {requests}"
 
     def details(self) -> Iterator[str]:
+        if self.claim_checks:
+            yield f"{counted(self.claim_checks, 'envelope')} without their batches (claim checks)"
+        if self.read_again:
+            yield f"the batches of {counted(self.read_again, 'claim check')} read from the source again"
         if self.raw_batches:
             yield f"{counted(sum(self.raw_batches.values()), 'batch')} raw ({reasons(self.raw_batches)})"
         if self.retries_suppressed:
@@ -94,11 +100,13 @@ class ShallowTally:
     """The counters. `raw_batches` and `mismatches` have the reason as key (closed lists)."""
 
     envelopes: int = 0
+    claim_checks: int = 0
     wrapped_batches: int = 0
     wrapped_records: int = 0
     wrapped_bytes: int = 0
     raw_batches: Counter[Reason] = field(default_factory=Counter)
     opened_envelopes: int = 0
+    read_again: int = 0
     unwrapped_batches: int = 0
     unwrapped_records: int = 0
     unwrapped_bytes: int = 0
@@ -110,6 +118,7 @@ class ShallowTally:
 
     def wrapped(self, wrapped: Wrapped) -> None:
         self.envelopes += len(wrapped.envelopes)
+        self.claim_checks += sum(key.is_claim_check for key in wrapped.envelopes)
         self.wrapped_batches += wrapped.wrapped_batches
         self.wrapped_records += wrapped.wrapped_records
         self.wrapped_bytes += wrapped.wrapped_bytes
@@ -118,11 +127,13 @@ class ShallowTally:
     def statistics(self) -> ShallowStatistics:
         return ShallowStatistics(
             envelopes=self.envelopes,
+            claim_checks=self.claim_checks,
             wrapped_batches=self.wrapped_batches,
             wrapped_records=self.wrapped_records,
             wrapped_bytes=self.wrapped_bytes,
             raw_batches=dict(self.raw_batches),
             opened_envelopes=self.opened_envelopes,
+            read_again=self.read_again,
             unwrapped_batches=self.unwrapped_batches,
             unwrapped_records=self.unwrapped_records,
             unwrapped_bytes=self.unwrapped_bytes,

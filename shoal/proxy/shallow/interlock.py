@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from shoal.protocol.wire.types import TopicPartition
     from shoal.proxy.config.settings import ListenerSettings, ShallowSettings
     from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.shallow.claims.claim_checks import ClaimChecks
 
 __all__ = ["Interlock", "Interlocks"]
 
@@ -71,8 +72,10 @@ class Interlock:
 
     The unwrapping side sets it; the wrapping side then also wraps tiny batches. `learns_sets`: a probe is running.
     `refused`: batches that the target refused; the unwrapping side adds them, and the wrapping side no longer wraps
-    them.
+    them. `checks`: batches that stay here; None without a pair.
     """
+
+    checks: ClaimChecks | None = None
 
     def __init__(self, rules: Rules, *, any_producer: bool = False) -> None:
         self.rules = rules
@@ -287,6 +290,10 @@ class Interlocks:
     def returned(self, connection: Connection, target: TopicPartition, tokens: Sequence[Returned]) -> None:
         for interlock in self._all:
             interlock.returned(connection, target, tokens)
+
+    @property
+    def checks(self) -> Iterator[ClaimChecks]:
+        return (interlock.checks for interlock in self._all if interlock.checks is not None)
 
     def produced(self, connection: Connection, topic: str, partition: int, record_set: memoryview) -> None:
         for interlock in self._all:

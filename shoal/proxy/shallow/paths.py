@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from shoal.proxy.config.settings import Mode
+from shoal.proxy.shallow.claims.claim_checks import ClaimChecks
 from shoal.proxy.shallow.cluster_pair import ClusterPair
 from shoal.proxy.shallow.interlock import Interlock, Interlocks
 from shoal.proxy.shallow.monitor.monitor import MirrorMonitor, MirrorMonitors
@@ -74,7 +75,9 @@ class ShallowPaths:
         if wrap.pair is None:
             return _Pair(None, Interlock.unpaired(), None, monitor)
         target = next(listener for listener in settings.listeners if listener.name == wrap.pair)
-        return _Pair(wrap.pair, Interlock.of_pair(wrap.shallow, target), ClusterPair(wrap), monitor)
+        interlock = Interlock.of_pair(wrap.shallow, target)
+        interlock.checks = ClaimChecks(listener)
+        return _Pair(wrap.pair, interlock, ClusterPair(wrap), monitor)
 
     def _wrap_ended(self, pair: _Pair) -> None:
         if pair in self._pairs:

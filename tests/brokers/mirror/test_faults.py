@@ -15,7 +15,7 @@ from shoal.scenarios.kafka.process import until
 from tests.brokers.mirror.rig.doubled import check_resumed, doubled
 from tests.brokers.mirror.rig.flow import WITHIN, Flow, Wiring, flowing
 from tests.brokers.mirror.rig.steady import (
-    ENVELOPE_RECORDS,
+    KILL_RECORDS,
     PARTITIONS,
     RUN,
     put,
@@ -43,8 +43,7 @@ async def test_shoal_killed_and_brokers_restarted(pair: Pair, topic: str, aliase
             flow.shoal.kill()
             await flow.shoal.start()
             await wrapped_more(flow)
-        # Per partition, at most the run that was in flight when Shoal died.
-        counts = await flow.check_faithful(topic, duplicates=PARTITIONS * ENVELOPE_RECORDS)
+        counts = await flow.check_faithful(topic, duplicates=PARTITIONS * KILL_RECORDS)
 
         async with steady(pair, topic):
             await wrapped_more(flow)
@@ -137,6 +136,7 @@ async def test_connections_of_the_mirror_cut_in_the_middle(
         source, target = flow.ports
         async with relay(*source) as from_shoal, relay(*target) as to_shoal:
             to_shoal.marked = MAGIC
+            from_shoal.cut_from = to_shoal.cut_from = 300  # the mirror has claim checks, not batches
             await warm_up(pair, topic, flow)
             for faults, what in (
                 (from_shoal, "cut_answers"),

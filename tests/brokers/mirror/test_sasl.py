@@ -67,6 +67,8 @@ async def test_a_mirror_that_authenticates(sasl_pair: Pair, topic: str, aliases:
     assert flow.shoal.log.read_text().count("broker discovery failed") == 2, "Shoal did not know before the mirror came"
     counts = flow.counts()
     assert counts["unwrapped_records"] >= counts["wrapped_records"] > 5_000
+    assert counts["claim_checks"] == 0
+    assert "Shoal has no login there" in flow.shoal.log.read_text()
     copies = (log_batches(sasl_pair.target.nodes[1], flow.remote(topic), partition) for partition in range(4))
     ids = {read_batch_header(batch, 0, len(batch)).producer_id for batches in copies for batch in batches}
     assert ids - {-1}, "Shoal has asked for an id over the mirror's own connection: no other client here has one"
@@ -102,4 +104,5 @@ async def test_a_mirror_that_logs_in_at_shoal(sasl_pair: Pair, topic: str, alias
             await flow.check(topic)
     counts = flow.counts()
     assert counts["unwrapped_records"] >= counts["wrapped_records"] > 5_000
+    assert counts["claim_checks"] > 0
     assert "for-shoal" not in flow.shoal.log.read_text()

@@ -9,7 +9,7 @@ from shoal.protocol.records.scan import scan
 from shoal.protocol.shallow.envelope import EnvelopeKey, decode_key, encode_key
 from shoal.protocol.shallow.fingerprint import produced_fingerprints, sample_record_set
 from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Prepared
-from shoal.protocol.shallow.unwrap.plan import Plan, Refused, Stripped, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import Missing, Plan, Refused, Stripped, plan_record_set
 from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE, SlotTable
 from shoal.protocol.shallow.wrap.wrap import WrapContext
 from shoal.protocol.wire.crc import crc32c
@@ -127,7 +127,7 @@ def _stamped(data: bytes) -> None:
     slots = bytearray(2 * SLOT_SIZE)
     producers, place = MirrorProducers(slots), TopicPartition("orders", 3)
     plan = plan_record_set(frame, start, end, limit=LIMIT)
-    if isinstance(plan, Refused | Stripped):
+    if isinstance(plan, Refused | Stripped | Missing):
         return
     first = producers.prepare(place, frame, start, end, plan)
     again = MirrorProducers(slots).prepare(place, frame, start, end, plan)

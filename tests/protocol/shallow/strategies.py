@@ -83,4 +83,5 @@ def envelope_keys(draw: st.DrawFn) -> EnvelopeKey:
         flow=draw(u64),
         serial=draw(u64),
         nonce=draw(st.integers(0, (1 << 32) - 1)),
+        is_claim_check=draw(st.booleans()),
     )

@@ -262,7 +262,9 @@ class SourceBroker:
 
     def _fetch(self, request: Entity, schema: type[Entity]) -> Entity:
         self.requests.append(request)
-        sets = self.sets.pop(0) if self.sets else {}
+        return self.fetched(schema, self.sets.pop(0) if self.sets else {})
+
+    def fetched(self, schema: type[Entity], sets: Mapping[Place, bytes], error: ErrorCode = ErrorCode.none) -> Entity:
         leader = [dict(zip(("node_id", "host", "port"), self.leader, strict=True))] if self.leader else []
         return make(
             schema,
@@ -275,7 +277,7 @@ class SourceBroker:
                     schema,
                     "FetchableTopicResponse",
                     **named(topic),
-                    partitions=tuple(_fetched_partition(schema, index, records) for index, records in parts),
+                    partitions=tuple(_fetched_partition(schema, index, records, error) for index, records in parts),
                 )
                 for topic, parts in by_topic(sets).items()
             ),
@@ -318,12 +320,12 @@ def metadata(schema: type[Entity], topics: Mapping[UUID, tuple[str, int]], clust
     )
 
 
-def _fetched_partition(schema: type[Entity], index: int, records: bytes) -> Entity:
+def _fetched_partition(schema: type[Entity], index: int, records: bytes, error: ErrorCode) -> Entity:
     return make(
         schema,
         "PartitionData",
         partition_index=index,
-        error_code=ErrorCode.none,
+        error_code=error,
         high_watermark=1000,
         last_stable_offset=1000,
         log_start_offset=0,

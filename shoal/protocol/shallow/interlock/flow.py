@@ -182,7 +182,7 @@ class Flow:
         self.outstanding -= len(partition.outstanding)
         partition.outstanding.extend(key.serial for key in envelopes)
         self.outstanding += len(partition.outstanding)
-        self.silent_bytes += sum(key.payload for key in envelopes)
+        self.silent_bytes += sum(key.carried for key in envelopes)
         if envelopes and self.silent_since is None:
             self.silent_since = now
 

@@ -9,16 +9,18 @@ are removed from its records, also those of an earlier process; that batch is en
 searches if the outer batch is uncompressed, otherwise a limited decompression. A batch that cannot be read, or has an
 envelope that cannot be opened, is refused before anything of it is appended: an envelope must never be passed on.
 
+The batches of a claim check are with Shoal; if they are not, the caller reads them again, and makes the plan then.
+
 Damage makes the mirror retry: each envelope's value is checked against the checksum in its key, the plain records
 against that of their outer batch, and the CRC of inner batches is patched, never recomputed.
 """
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from operator import sub
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from shoal.protocol.records.batch import (
     CODEC_MASK,
@@ -38,6 +40,7 @@ from shoal.protocol.records.producible import Columns, SmallBatches
 from shoal.protocol.records.record import Headers, Record, read_records
 from shoal.protocol.records.recordset import LOG_OVERHEAD, Span, split
 from shoal.protocol.shallow.batch_row import BatchSlice, OutgoingBatch
+from shoal.protocol.shallow.claim_check import CLAIM_CHECK
 from shoal.protocol.shallow.envelope import MAGIC, EnvelopeKey, decode_key
 from shoal.protocol.shallow.locator import LocatorRecord, read_locator
 from shoal.protocol.shallow.token import edited, holds_sealed_name, holds_token, take_token
@@ -51,7 +54,9 @@ from shoal.protocol.wire.errors import RemoteProtocolError, TooLarge
 __all__ = [
     "MAX_OUTER_BYTES",
     "MAX_OUTER_RECORDS",
+    "Find",
     "Item",
+    "Missing",
     "OutgoingBatch",
     "Plan",
     "Refused",
@@ -116,7 +121,7 @@ class Plan:
     stamp: OuterStamp | None = None
     tokens: tuple[Returned, ...] = ()
     locators: tuple[LocatorRecord, ...] = ()  # they are not produced
-    opened: int = 0  # decompressed bytes, which live as long as the plan
+    opened: int = 0  # bytes that were decompressed, or of claim checks, which live as long as the plan
 
     @property
     def keeps_offsets(self) -> bool:
@@ -155,6 +160,28 @@ class Refused:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The batches of claim checks must be read from the source before there is a plan: those that `find` had not."""
+
+
+Find: TypeAlias = Callable[[EnvelopeKey], memoryview | Refused | None]
+"""The batches of a claim check. None: they are not here, and must be read again."""
+
+
+def _no_claim_checks(key: EnvelopeKey) -> Refused:
+    return Refused(error_code=ErrorCode.INVALID_RECORD, message=f"a claim check without its batches: {key}")
+
+
+class _Options(NamedTuple):
+    """The parameters of `plan_record_set`."""
+
+    plain_codec: Codec | None
+    find: Find
+    limit: int
+    most_records: int
+
+
 class _Outer(NamedTuple):
     """The outer batch: its position, and the bytes of its records."""
 
@@ -170,27 +197,30 @@ def plan_record_set(
     end: int,
     *,
     plain_codec: Codec | None = None,
+    find: Find = _no_claim_checks,
     limit: int = MAX_OUTER_BYTES,
     most_records: int = MAX_OUTER_RECORDS,
-) -> Plan | Stripped | Refused | BatchHeader | None:
+) -> Plan | Stripped | Missing | Refused | BatchHeader | None:
     """The plan for the record set `frame[start:end]`. Without an envelope: the header of its batch, if it has only one.
 
     Plain records beside envelopes are encoded with the outer batch's codec, or with `plain_codec` if that is
-    uncompressed. Per outer batch, at most `limit` bytes are decompressed and at most `most_records` are decoded.
+    uncompressed. Per outer batch, at most `limit` bytes are decompressed and at most `most_records` are decoded; and
+    the batches of its claim checks are limited likewise.
     """
+    options = _Options(plain_codec, find, limit, most_records)
     try:
         spans = split(frame, start, end)
     except RemoteProtocolError as error:
         return _unreadable(frame, start, end, str(error))
     if spans.tail != end and _holds_magic(frame, spans.tail, end):
         return Refused(error_code=ErrorCode.INVALID_RECORD, message="the record set is cut off inside an envelope")
-    found: Plan | Stripped | BatchHeader | None = None
+    found: Plan | Stripped | Missing | BatchHeader | None = None
     for span in spans.spans:
-        planned = _plan_batch(frame, span, plain_codec, limit, most_records)
+        planned = _plan_batch(frame, span, options)
         if isinstance(planned, Refused):
             return planned
-        found = found if isinstance(found, Plan | Stripped) else planned
-    if isinstance(found, Plan | Stripped) and (len(spans.spans) > 1 or spans.tail != end):
+        found = found if isinstance(found, Plan | Stripped | Missing) else planned
+    if isinstance(found, Plan | Stripped | Missing) and (len(spans.spans) > 1 or spans.tail != end):
         return Refused(
             error_code=ErrorCode.INVALID_RECORD,
             message=f"{len(spans.spans)} batches beside an envelope; Kafka takes one",
@@ -199,24 +229,24 @@ def plan_record_set(
 
 
 def _plan_batch(
-    frame: Buffer, span: Span, plain_codec: Codec | None, limit: int, most_records: int
-) -> Plan | Stripped | Refused | BatchHeader | None:
+    frame: Buffer, span: Span, options: _Options
+) -> Plan | Stripped | Missing | Refused | BatchHeader | None:
     if span.magic != 2:  # has no headers, so no envelopes; Produce v3+ refuses it
         return _unreadable(frame, span.start, span.end, "an envelope in a message format that has no headers")
     try:
-        outer = _open(frame, span, limit)
+        outer = _open(frame, span, options.limit)
     except RemoteProtocolError as error:
         return _unopened(frame, span, error)
-    return _plan_opened(outer, plain_codec, most_records) or outer.header
+    return _plan_opened(outer, options) or outer.header
 
 
-def _plan_opened(outer: _Outer, plain_codec: Codec | None, most_records: int) -> Plan | Stripped | Refused | None:
+def _plan_opened(outer: _Outer, options: _Options) -> Plan | Stripped | Missing | Refused | None:
     has_magic = _holds_magic(outer.payload, 0, len(outer.payload))
     if not has_magic and not holds_sealed_name(outer.payload):
         return None
-    if outer.header.record_count > most_records:
+    if outer.header.record_count > options.most_records:
         found = f"{outer.header.record_count} records in a batch that seems to hold an envelope"
-        what = f"{found}: at most {most_records} are searched"
+        what = f"{found}: at most {options.most_records} are searched"
         return Refused(error_code=ErrorCode.MESSAGE_TOO_LARGE, message=what)
     located = _locators(outer)
     if located is not None:
@@ -225,9 +255,11 @@ def _plan_opened(outer: _Outer, plain_codec: Codec | None, most_records: int) ->
         return _stripped(outer) if holds_token(outer.payload) else None
     tokens, locators = list[Returned](), list[LocatorRecord]()
     try:
-        items, count = _items(outer, plain_codec or Codec.NONE, tokens, locators)
+        items, count = _items(outer, options, tokens, locators)
     except _Damaged as error:
         return Refused(error_code=ErrorCode.CORRUPT_MESSAGE, message=str(error))
+    except _NotHere as error:
+        return _vet(outer) or error.found
     except RemoteProtocolError as error:
         return _blame(outer, f"an envelope that cannot be opened: {error}")
     if not any(item.key for item in items):
@@ -238,7 +270,8 @@ def _plan_opened(outer: _Outer, plain_codec: Codec | None, most_records: int) ->
     if has_covers == {False}:  # records from before it was a mirror topic: its mirror gets another locator
         locators.clear()
     stamp = outer_stamp(outer.header)
-    opened = len(outer.payload) if outer.header.codec else 0
+    claimed = sum(item.key.payload for item in items if item.key is not None and item.key.is_claim_check)
+    opened = claimed + (len(outer.payload) if outer.header.codec else 0)
     plan = Plan(
         items=tuple(items),
         outer_records=count,
@@ -347,12 +380,21 @@ class _Damaged(Exception):
     """The value of an envelope does not match its key."""
 
 
+class _NotHere(Exception):
+    """The batches of claim checks are not here (yet)."""
+
+    def __init__(self, found: Missing | Refused) -> None:
+        super().__init__()
+        self.found = found
+
+
 def _items(
-    outer: _Outer, plain_codec: Codec, tokens: list[Returned], locators: list[LocatorRecord]
+    outer: _Outer, options: _Options, tokens: list[Returned], locators: list[LocatorRecord]
 ) -> tuple[list[Item], int]:
     """-> items in the order of the records, and the number of records. Tokens are removed from plain records."""
-    header, items, plain, count = outer.header, list[Item](), list[NewRecord](), 0
-    codec = header.codec or plain_codec
+    header, items, plain, is_missing, count = outer.header, list[Item](), list[NewRecord](), False, 0
+    codec = header.codec or options.plain_codec or Codec.NONE
+    room, batches_left = options.limit, options.most_records  # of claim checks
     for record in read_records(outer.payload, header.record_count):
         count += 1
         key = decode_key(record.key) if record.key is not None else None
@@ -372,11 +414,26 @@ def _items(
         if key.cover is not None:
             items.append(_mirrored_item(key, record))
             continue
-        batches = _inner_batches(key, record)
+        room, batches_left = room - key.payload * key.is_claim_check, batches_left - key.batches * key.is_claim_check
+        if min(room, batches_left) < 0:
+            raise _NotHere(_too_much(options))
+        value = _value(key, record, options.find)
+        if value is None:
+            is_missing = True  # all of them are asked for
+            continue
+        batches = _inner_batches(key, value)
         items.append(Item(identity=key, key=key, batches=batches, headers=record.headers))
+    if is_missing:
+        raise _NotHere(Missing())
     if plain and items:
         items.append(_plain_item(outer, plain, codec, len(items)))
     return items, count
+
+
+def _too_much(options: _Options) -> Refused:
+    """A few bytes may claim much, also several times."""
+    what = f"claim checks for more than {options.limit} bytes, or {options.most_records} batches"
+    return Refused(error_code=ErrorCode.MESSAGE_TOO_LARGE, message=what)
 
 
 def _plain_item(outer: _Outer, records: Sequence[NewRecord], codec: Codec, at: int) -> Item:
@@ -393,20 +450,31 @@ def _plain_item(outer: _Outer, records: Sequence[NewRecord], codec: Codec, at: i
 
 
 def _mirrored_item(key: EnvelopeKey, record: Record) -> Item:
-    batches = mirrored_batches(key, _value(key, record))
+    batches = mirrored_batches(key, _carried(key, record))
     return Item(identity=key, key=key, batches=BatchSlice.of(()), headers=record.headers, mirrored=batches)
 
 
-def _value(key: EnvelopeKey, record: Record) -> memoryview:
+def _value(key: EnvelopeKey, record: Record, find: Find) -> memoryview | None:
+    """The bytes of the envelope's batches; None: they must be read from the source again."""
+    if not key.is_claim_check:
+        return _carried(key, record)
+    if record.value != CLAIM_CHECK:
+        raise _Damaged(f"the claim check of {key} was damaged or changed on its way")
+    found = find(key)
+    if isinstance(found, Refused):
+        raise _NotHere(found)
+    return found
+
+
+def _carried(key: EnvelopeKey, record: Record) -> memoryview:
     value = memoryview(record.value or b"")
     if len(value) != key.payload or crc32c(value) != key.payload_crc:
         raise _Damaged(f"the envelope of {key} was damaged or changed on its way: {len(value)} bytes")
     return value
 
 
-def _inner_batches(key: EnvelopeKey, record: Record) -> BatchSlice:
+def _inner_batches(key: EnvelopeKey, value: memoryview) -> BatchSlice:
     """The batches of an envelope; they match its key, and a broker can append them."""
-    value = _value(key, record)
     origin = f"{key.cluster}/{key.topic}-{key.partition}"
     bounds, stored = _stored(value, origin)
     if not stored:

@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeAlias
 from shoal.protocol.records.batch import TRANSACTIONAL, BatchHeader, body_crcs
 from shoal.protocol.records.key_sample import KeySampler
 from shoal.protocol.records.scan import NEWEST_MAGIC, Fields, ScannedSet
-from shoal.protocol.shallow.envelope import Header
+from shoal.protocol.shallow.envelope import EnvelopeKey, Header
 from shoal.protocol.shallow.refused import Offsets, overlaps
 from shoal.protocol.shallow.wrap.eligible import (
     DELIVERS_NOTHING,
@@ -66,6 +66,8 @@ class WrapContext:
     tags: tuple[Header, ...] = ()  # headers of all envelopes: application tags, provenance
     sampler: KeySampler | None = None  # which batches are inspected for keys; None: none
     refused: Sequence[Offsets] = ()  # ranges of this partition that the target refuses
+    # Keeps an envelope's batches, and the mirror gets a claim check; None: it gets the batches.
+    keep: Callable[[EnvelopeKey, memoryview], None] | None = None
 
     @property
     def payload_limit(self) -> int:

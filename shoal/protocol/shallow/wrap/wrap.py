@@ -4,6 +4,8 @@ The synthetic batch around the envelope has the offset of the run's last record.
 offset + 1`, is the end of the run, and a committed position is always a batch boundary. Its timestamp is the largest of
 the run. For a read_committed consumer its header keeps the producer id, epoch and transactional bit of the run.
 
+If the batches may stay with Shoal (`WrapContext.keep`), the value is a claim check.
+
 The checksum of the value is computed once over the whole run, and combined (wire/crc.py) into that of the synthetic
 batch.
 """
@@ -18,6 +20,7 @@ from shoal.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL, BatchHeader
 from shoal.protocol.records.key_sample import KeySampler, has_keys
 from shoal.protocol.records.record import Headers, encode_single_record_head
 from shoal.protocol.records.scan import ScannedSet
+from shoal.protocol.shallow.claim_check import CLAIM_CHECK
 from shoal.protocol.shallow.envelope import EnvelopeKey, encode_key, with_partition_nonce
 from shoal.protocol.shallow.facts import facts_of
 from shoal.protocol.shallow.wrap.eligible import Reason
@@ -130,6 +133,7 @@ def _envelope(view: memoryview, row: Run, context: WrapContext) -> tuple[Envelop
         payload_crc=value_crc,
         flow=context.flow,
         serial=context.serials(),
+        is_claim_check=context.keep is not None,
     )
     if context.partitions is not None:
         key = with_partition_nonce(key, context.partitions)
@@ -142,12 +146,19 @@ def _envelope(view: memoryview, row: Run, context: WrapContext) -> tuple[Envelop
         producer_id=last.producer_id if keep else -1,
         producer_epoch=last.producer_epoch if keep else -1,
     )
-    return key, synthetic_batch(key, [value], facts.headers() + context.tags, stamps)
+    headers = facts.headers() + context.tags
+    if context.keep is not None:
+        context.keep(key, value)
+    carried = value if context.keep is None else CLAIM_CHECK
+    return key, synthetic_batch(key, [carried], headers, stamps)
 
 
 def synthetic_batch(key: EnvelopeKey, value: Sequence[Buffer], headers: Headers, stamps: Stamps) -> list[Buffer]:
-    """The batch with the envelope's record; `value` has the bytes that `key` describes."""
-    head, tail = encode_single_record_head(key=encode_key(key), value_length=key.payload, headers=headers)
+    """The batch with the envelope's record; `value` has the bytes that `key` describes, or is that of a claim check."""
+    length, crc = key.payload, key.payload_crc
+    if key.is_claim_check:
+        length, crc = len(value[0]), crc32c(value[0])
+    head, tail = encode_single_record_head(key=encode_key(key), value_length=length, headers=headers)
     header = synthetic_header(
         base_offset=stamps.base_offset,
         leader_epoch=stamps.leader_epoch,
@@ -155,8 +166,8 @@ def synthetic_batch(key: EnvelopeKey, value: Sequence[Buffer], headers: Headers,
         max_timestamp=stamps.timestamp,
         producer_id=stamps.producer_id,
         producer_epoch=stamps.producer_epoch,
-        body_length=len(head) + key.payload + len(tail),
-        crc_of_body=crc32c(tail, combine(crc32c(head), key.payload_crc, key.payload)),
+        body_length=len(head) + length + len(tail),
+        crc_of_body=crc32c(tail, combine(crc32c(head), crc, length)),
     )
     return [header + head, *value, tail]
 

@@ -207,7 +207,7 @@ CLIENTS = (
     Metric(
         name="shoal_held_bytes",
         kind="gauge",
-        help="Bytes that a feature holds for clients, against its budget (queue-bytes, budget-bytes).",
+        help="Bytes that a feature holds, against its budget (queue-bytes, budget-bytes, claim-check-bytes).",
         labels=("listener", "holder"),
         read=_gauges("held_bytes"),
     ),

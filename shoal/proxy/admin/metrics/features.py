@@ -64,10 +64,15 @@ SHALLOW = (
         ShallowStatistics,
         {
             "envelopes": ("shoal_envelopes_total", "Envelopes sent to mirrors."),
+            "claim_checks": ("shoal_claim_checks_total", "Sent envelopes whose batches stay with Shoal."),
             "wrapped_batches": ("shoal_wrapped_batches_total", "Source batches in envelopes."),
             "wrapped_records": ("shoal_wrapped_records_total", "Records in envelopes."),
             "wrapped_bytes": ("shoal_wrapped_bytes_total", "Bytes of source batches in envelopes, compressed."),
             "opened_envelopes": ("shoal_opened_envelopes_total", "Envelopes that came back and were opened."),
+            "read_again": (
+                "shoal_claim_checks_read_again_total",
+                "Claim checks whose batches were read from the source again.",
+            ),
             "unwrapped_batches": ("shoal_appended_batches_total", "Batches of envelopes that the target acknowledged."),
             "unwrapped_records": ("shoal_appended_records_total", "Records of envelopes that the target acknowledged."),
             "unwrapped_bytes": ("shoal_appended_bytes_total", "Bytes of these batches, compressed."),

@@ -90,6 +90,12 @@ _FLAGS: Mapping[str, SettingFlag] = {
         "SIZE",
         "leave smaller batches to the mirror, which joins them (default: {})",
     ),
+    "--claim-check-bytes": SettingFlag(
+        "shallow.claim-check-bytes",
+        "SIZE",
+        "keep up to this much of the source's answers here, and give the mirror claim checks for their batches; 0: all "
+        "batches pass through the mirror (default: {})",
+    ),
     "--plain-compression": SettingFlag(
         "shallow.plain-compression",
         None,
@@ -182,6 +188,7 @@ def _add_mirror(commands: argparse._SubParsersAction[Parser]) -> None:
     _add_settings(
         group,
         "--min-batch-bytes",
+        "--claim-check-bytes",
         "--plain-compression",
         "--producer-slots",
         "--on-gap",

@@ -183,6 +183,7 @@ def _bindings(listener: ListenerSettings, index: int, where: Where) -> Iterable[
 # 0 switches these off; all other numbers must be above 0.
 _MAY_BE_ZERO = (
     "min-batch-bytes",
+    "claim-check-bytes",
     "drain-seconds",
     "linger-seconds",
     "close-seconds",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.net.transport import Buffer
     from shoal.proxy.shallow.counters import ShallowTally
+    from shoal.proxy.shallow.interlock import Interlocks
     from shoal.proxy.shallow.monitor.monitor import MirrorMonitors
     from shoal.proxy.shallow.unwrap.answer import MirrorRequest
     from shoal.proxy.shallow.unwrap.copies import Copies
@@ -65,6 +66,7 @@ class TargetKnowledge:
     monitors: MirrorMonitors
     translation: Translation
     copies: Copies
+    interlocks: Interlocks
     sets_lost: Counter[int | None]
 
 
@@ -128,6 +130,8 @@ class Fold:
                 target.tally.partition_errors += 1
             case EnvelopeAppended():
                 target.monitors.appended(finding.key, finding.partition.topic)
+                for checks in target.interlocks.checks:
+                    checks.appended(finding.key)
                 self._note(finding.partition, target.reconciliation.appended(finding))
             case OffsetsAppended():
                 target.translation.appended(finding)

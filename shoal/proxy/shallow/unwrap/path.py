@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -26,8 +27,9 @@ from shoal.protocol.records.batch import BatchHeader, read_batch_header
 from shoal.protocol.records.rebatch import compress_plain
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.same_offsets.fenced import FencedPartition
+from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN
 from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Prepared
-from shoal.protocol.shallow.unwrap.plan import MAX_OUTER_BYTES, Plan, Refused, Stripped, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import MAX_OUTER_BYTES, Missing, Plan, Refused, Stripped, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
 from shoal.protocol.shallow.unwrap.schedule import Schedule
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES
@@ -59,12 +61,14 @@ if TYPE_CHECKING:
 
     from shoal.protocol.messages.produce import ProducePartition
     from shoal.protocol.schema.headers import RequestHeader
+    from shoal.protocol.shallow.envelope import EnvelopeKey
     from shoal.protocol.shallow.unwrap.sequence import Sequences
     from shoal.protocol.wire.types import Topic, TopicPartition
     from shoal.proxy.config.settings import ListenerSettings
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.listener.listener import Listener
     from shoal.proxy.net.transport import Buffer
+    from shoal.proxy.shallow.claims.claim_checks import ClaimChecks
     from shoal.proxy.shallow.interlock import Interlocks
     from shoal.proxy.shallow.monitor.monitor import MirrorMonitors
     from shoal.proxy.shallow.unwrap.copies import Located
@@ -73,6 +77,7 @@ if TYPE_CHECKING:
     _Planned = Plan | Stripped | Refused | BatchHeader | None
     _Plans = Mapping[TopicPartition, Plan | Refused | BatchHeader]
     _Work = Plan | Prepared | Refused
+    _Found = memoryview | Refused
 
 __all__ = ["UnwrapPath"]
 
@@ -92,6 +97,14 @@ _SLOTS_USED_UP = (
 _UNKNOWN = Refused(
     error_code=ErrorCode.UNKNOWN_TOPIC_ID, message="the broker does not know a topic with this id (yet, or any more)"
 )
+
+
+class _BatchesMissing(Exception):
+    """Those of these claim checks must be read from the source before the request can be planned."""
+
+    def __init__(self, wanted: Mapping[EnvelopeKey, ClaimChecks]) -> None:
+        super().__init__()
+        self.wanted = wanted
 
 
 class UnwrapPath:
@@ -122,6 +135,7 @@ class UnwrapPath:
             monitors=monitors,
             translation=self._translation,
             copies=Copies(settings.name, interlocks),
+            interlocks=interlocks,
             sets_lost=Counter(),
         )
         self._name = settings.name
@@ -132,6 +146,7 @@ class UnwrapPath:
         self.interlocks = interlocks
         self.monitors = monitors
         self._locks = PartitionLocks()
+        self._was_paired = interlocks.paired
         self._takes_sets: dict[int, bool] = {}  # by node id
         codec = settings.shallow.plain_compression
         self._plain_codec = Codec[codec.upper()] if codec else None
@@ -233,7 +248,21 @@ class UnwrapPath:
     # -- one request, from top to bottom -----------------------------------------------------------------------------
 
     async def _handle(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
-        held, plans = await self._plan(connection, frame, header)
+        found: dict[EnvelopeKey, _Found] = {}
+        while True:
+            try:
+                return await self._open(connection, frame, header, found)
+            except _BatchesMissing as missing:
+                wanted = missing.wanted
+            for checks in set(wanted.values()):
+                found |= await checks.read([key for key, of in wanted.items() if of is checks])
+            self.tally.read_again += sum(not isinstance(found[key], Refused) for key in wanted)
+
+    async def _open(
+        self, connection: Connection, frame: bytearray, header: RequestHeader, again: Mapping[EnvelopeKey, _Found]
+    ) -> None:
+        """`again`: batches of claim checks that were read again. Raises _BatchesMissing before it does anything."""
+        held, plans = await self._plan(connection, frame, header, again)
         self._show(connection, held, plans)
         if len(set(held.partitions)) != len(held.partitions):
             raise RemoteProtocolError("a partition is twice in a produce request: Kafka would lose the first silently")
@@ -284,17 +313,17 @@ class UnwrapPath:
     # -- plan --------------------------------------------------------------------------------------------------------
 
     async def _plan(
-        self, connection: Connection, frame: bytearray, header: RequestHeader
+        self, connection: Connection, frame: bytearray, header: RequestHeader, again: Mapping[EnvelopeKey, _Found]
     ) -> tuple[MirrorRequest, _Plans]:
         """-> the request without tokens, and what is known of its partitions."""
         request = read_produce_request(frame, header.api_version)
-        planned = await self._plan_record_sets(frame, request.partitions)
+        planned = await self._plan_record_sets(frame, request.partitions, again)
         naming = await Naming.learn(connection, header.client_id, [produced.topic for produced in request.partitions])
         if any(isinstance(plan, Stripped) for plan in planned):
             sets = list(self._stripped(connection, frame, naming, zip(request.partitions, planned, strict=True)))
             frame = bytearray().join(encode_produce_request(frame, request, header.correlation_id, sets))
             request = read_produce_request(frame, header.api_version)
-            planned = await self._plan_record_sets(frame, request.partitions)
+            planned = await self._plan_record_sets(frame, request.partitions, again)
         plans: dict[TopicPartition, Plan | Refused | BatchHeader] = {}
         partitions = [naming.target(produced.topic, produced.partition) for produced in request.partitions]
         for partition, plan in zip(partitions, planned, strict=True):
@@ -304,11 +333,16 @@ class UnwrapPath:
                 plans[partition] = plan
         return MirrorRequest(frame=frame, header=header, request=request, naming=naming, partitions=partitions), plans
 
-    async def _plan_record_sets(self, frame: bytearray, partitions: Sequence[ProducePartition]) -> list[_Planned]:
+    async def _plan_record_sets(
+        self, frame: bytearray, partitions: Sequence[ProducePartition], again: Mapping[EnvelopeKey, _Found]
+    ) -> list[_Planned]:
         plans: list[_Planned] = []
-        opened, began = 0, trio.current_time()
+        missing: dict[EnvelopeKey, ClaimChecks] = {}
+        opened, began, find = 0, trio.current_time(), partial(self._find, again, missing)
         for _, _, start, end in partitions:
-            plan = plan_record_set(frame, start, end, plain_codec=self._plain_codec)
+            plan = plan_record_set(frame, start, end, plain_codec=self._plain_codec, find=find)
+            if isinstance(plan, Missing):
+                continue
             if isinstance(plan, Plan):
                 opened += plan.opened
             is_within = opened <= MAX_OUTER_BYTES or not isinstance(plan, Plan) or not plan.opened
@@ -316,7 +350,30 @@ class UnwrapPath:
             if trio.current_time() - began >= _BUSY_SECONDS:  # searching one of many partitions may be slow
                 await trio.lowlevel.checkpoint()
                 began = trio.current_time()
+        if missing:
+            raise _BatchesMissing(missing)
         return plans
+
+    def _find(
+        self,
+        again: Mapping[EnvelopeKey, _Found],
+        missing: dict[EnvelopeKey, ClaimChecks],
+        key: EnvelopeKey,
+    ) -> _Found | None:
+        """For `plan_record_set`."""
+        found = again.get(key)
+        self._was_paired |= self.interlocks.paired
+        for checks in self.interlocks.checks:
+            found = found or checks.kept.find(key)
+        if found is not None:
+            return found
+        sources = [checks for checks in self.interlocks.checks if checks.may_have(key)]
+        if sources:
+            missing[key] = sources[-1]
+            return None
+        what = f"{key}: a claim check for a cluster that is not the source of a listener with this pair"
+        code = ErrorCode.INVALID_RECORD if self.interlocks.paired or not self._was_paired else TRY_AGAIN
+        return Refused(error_code=code, message=what)
 
     def _stripped(
         self,

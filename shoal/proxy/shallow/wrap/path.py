@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from shoal.protocol.messages.fetch import FetchedPartition, FetchRequest, FetchResponse
     from shoal.protocol.records.scan import ScannedSet
     from shoal.protocol.schema.headers import RequestHeader
+    from shoal.protocol.shallow.interlock.flow import Flow
     from shoal.protocol.shallow.interlock.rules import Decision
     from shoal.protocol.wire.splice import Edit
     from shoal.protocol.wire.types import Topic, TopicPartition
@@ -112,6 +113,7 @@ class WrapPath:
         self._ended = ended
         self.interlock = interlock
         self._unseen = Unseen(self.interlock)
+        self._checks = interlock.checks
         self._same_offsets = SameOffsets(listener, interlock, self.tally, clusters)
         self._followed.leaves_out = self._same_offsets.has
         self._oversized = OversizedAnswers(self.interlock, self.tally, self._unseen, self._followed, self._same_offsets)
@@ -138,6 +140,8 @@ class WrapPath:
         self.interlock.tick()  # a mirror that cannot produce does not fetch either
         self.monitor.tick(now)
         self._same_offsets.tick(now)
+        if self._checks is not None:
+            self._checks.tick(now)
 
     def use(self, settings: ListenerSettings) -> None:
         """From the next answer on. A mirror stays a mirror as long as it is connected."""
@@ -146,13 +150,16 @@ class WrapPath:
         self._topics = Topics(self._settings.deep_topics)
         self._same_offsets.use(self._settings)
         self._tags = envelope_headers(settings)
+        if self._checks is not None:
+            self._checks.use(settings)
 
     def statistics(self) -> tuple[PathStatistics, ...]:
         return self.tally.statistics(), self.monitor.statistics()
 
     def gauges(self) -> Mapping[str, Mapping[str, float]]:
         ours = {"same_offsets": self._same_offsets.gauges()} if self._same_offsets.is_on else {}
-        return {"interlock_topics": self.interlock.standings(), **ours}
+        kept = {"held_bytes": {"claim-checks": self._checks.kept.held}} if self._checks is not None else {}
+        return {"interlock_topics": self.interlock.standings(), **kept, **ours}
 
     def status(self) -> dict[str, object]:
         return {
@@ -166,6 +173,8 @@ class WrapPath:
     def end(self) -> None:
         self.monitor.end()
         self._same_offsets.end()
+        if self._checks is not None:
+            self._checks.end()
         self._ended()
 
     # -- request -----------------------------------------------------------------------------------------------------
@@ -298,7 +307,10 @@ class WrapPath:
             await trio.sleep(EMPTY_HOLD)
         if ours and not partitions and self._same_offsets.is_waiting(fetch, response, ours):
             await self.interlock.change(trio.current_time() + EMPTY_HOLD)
+        kept = await self._make_room(connection, flow, partitions, len(frame))
         waits = await hold(self.interlock, flow, partitions, min_batch_bytes=self._settings.min_batch_bytes)
+        if self._checks is not None and not self._checks.kept.has_room(flow.token, len(frame)):
+            kept = ()
         now = self.interlock.tick()
         review = rules.review(flow, partitions, waits, now)
         record_sets: list[tuple[FetchedPartition, Sequence[Buffer]]] = [
@@ -312,7 +324,7 @@ class WrapPath:
         for partition, decision in zip(partitions, review.decisions, strict=True):
             is_used_up = isinstance(decision, Wrap) and envelope_bytes >= review.allowance
             allowed = Raw() if is_used_up else decision
-            record_set, handed = self._give(connection, fetch, partition, allowed, judgement)
+            record_set, handed = self._give(connection, fetch, partition, allowed, judgement, kept)
             if record_set is not None:
                 record_sets.append((partition.fetched, record_set))
             envelope_bytes += sum(key.payload for key in handed.envelopes) if handed is not None else 0
@@ -322,6 +334,25 @@ class WrapPath:
         rules.commit(flow, review, handed_out, now)
         judgement.give(connection.tap, entry.correlation_id)
         return replace_record_sets(frame, version, record_sets, addresses) if record_sets or addresses else [frame]
+
+    async def _make_room(
+        self, connection: Connection, flow: Flow, partitions: Sequence[AnsweredPartition], answer: int
+    ) -> Collection[str]:
+        """-> the topics whose batches may stay here; none before envelopes come back at all."""
+        checks, credentials, kept = self._checks, _credentials(connection), set[str]()
+        if checks is None or not checks.is_on or not flow.arrived:
+            return kept
+        for partition in partitions:
+            scanned = partition.scanned
+            if partition.may_be_wrapped and scanned.headers:
+                batch = memoryview(partition.frame)[scanned.starts[0] : scanned.ends[0]]
+                source, offset = partition.read.topic_partition, scanned.headers[0][0]
+                checks.prove(credentials, source, offset, batch)
+                if checks.may_keep(credentials, source.topic):
+                    kept.add(source.topic)
+        if kept:
+            await checks.room(flow.token, answer)
+        return kept
 
     def _read(
         self,
@@ -385,6 +416,7 @@ class WrapPath:
         partition: AnsweredPartition,
         decision: Decision,
         judgement: Judgement,
+        kept: Collection[str],
     ) -> tuple[Sequence[Buffer] | None, HandedOut | None]:
         """-> the partition's new record set (None: unchanged), and the offsets that the mirror gets, if reviewed."""
         match decision:
@@ -401,7 +433,10 @@ class WrapPath:
                 reason = self._not_yet(connection, partition.read.topic)
                 if reason is not None:
                     return self._give_raw(partition, reason, judgement)
-                return self._wrap(self._context(connection, fetch, partition, decision), partition, judgement)
+                context = self._context(connection, fetch, partition, decision)
+                if self._checks is not None and partition.read.topic in kept:
+                    context = replace(context, keep=self._checks.keep)
+                return self._wrap(context, partition, judgement)
 
     def _not_yet(self, connection: Connection, topic: str) -> Reason | None:
         """What must be known before the topic may be wrapped, and is not."""
@@ -472,6 +507,10 @@ class WrapPath:
             self.tally.raw_batches[reason] += len(scanned)
         else:
             self.tally.raw_batches[Reason.DAMAGED] += 1
+
+
+def _credentials(connection: Connection) -> str | None:
+    return None if connection.session is None else connection.session.credentials
 
 
 def _our_addresses(connection: Connection, version: int, frame: Buffer, response: FetchResponse) -> list[Edit]:

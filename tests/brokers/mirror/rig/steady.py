@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal.protocol.shallow.unwrap.sequence import MAX_IN_FLIGHT
 from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.traffic import Layout, fill
 
@@ -21,6 +22,8 @@ RUN = 100  # records of a batch, about 9 kB in zstd
 # Duplicates of MM2 alone after a lost answer: its outer batch in flight, per partition. Through Shoal an outer batch is
 # one envelope (or a plain batch of 16 kB), and at most one batch of an envelope is in doubt.
 ENVELOPE_RECORDS = 512 * 1024 // 9_000 * RUN
+# Duplicates of a Shoal that is killed: what was in flight to the target, or a plain batch of the mirror, per partition.
+KILL_RECORDS = (MAX_IN_FLIGHT + 2) * RUN
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.unwrap.findings import Outcome
 from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Prepared
-from shoal.protocol.shallow.unwrap.plan import Plan, Refused, Stripped, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import Missing, Plan, Refused, Stripped, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
 from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
 from shoal.protocol.wire.types import TopicPartition
@@ -190,7 +190,7 @@ class Shoal:
     def handle(self, outer: bytes) -> Outcome:
         """Raises Lost."""
         plan = plan_record_set(outer, 0, len(outer))
-        assert not isinstance(plan, Refused | Stripped)
+        assert not isinstance(plan, Refused | Stripped | Missing)
         prepared = self.producers.prepare(TARGET, outer, 0, len(outer), plan)
         if isinstance(prepared, Refused):
             return Outcome(error_code=prepared.error_code)

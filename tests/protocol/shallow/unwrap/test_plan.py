@@ -21,7 +21,7 @@ from shoal.protocol.records.batch import (
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.envelope import MAGIC, decode_key, encode_key
 from shoal.protocol.shallow.token import TOKEN_BYTES, token_header
-from shoal.protocol.shallow.unwrap.plan import OutgoingBatch, Plan, Refused, Stripped, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import Missing, OutgoingBatch, Plan, Refused, Stripped, plan_record_set
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.error_codes import ErrorCode
 from tests.protocol.shallow.strategies import log_records, record_sets
@@ -41,13 +41,14 @@ def mirrored(log: bytes, **changes: object) -> list[Seen]:
     return poll(flat(result.parts) if result.parts else log)
 
 
-def planned(outer: bytes | bytearray, **options: Codec) -> Plan | Stripped | Refused | None:
-    plan = plan_record_set(outer, 0, len(outer), **options)
+def planned(outer: bytes | bytearray, plain_codec: Codec | None = None) -> Plan | Stripped | Refused | None:
+    plan = plan_record_set(outer, 0, len(outer), plain_codec=plain_codec)
+    assert not isinstance(plan, Missing)
     return None if isinstance(plan, BatchHeader) else plan
 
 
-def plan_of(outer: bytes | bytearray, **options: Codec) -> Plan:
-    plan = planned(outer, **options)
+def plan_of(outer: bytes | bytearray, plain_codec: Codec | None = None) -> Plan:
+    plan = planned(outer, plain_codec)
     assert isinstance(plan, Plan)
     return plan
 
@@ -187,7 +188,7 @@ def test_rubbish_without_envelopes_is_the_brokers_business(rubbish: bytes) -> No
 
 def test_an_envelope_of_a_newer_shoal_is_refused() -> None:
     stem = bytearray(envelope().key or b"")[:-4]
-    stem[16] = 3
+    stem[16] = 4
     key = bytes(stem) + crc32c.crc32c(bytes(stem)).to_bytes(4, "big")
     answer = refused(outer_of(PLAIN, envelope()._replace(key=key)))
     assert answer.error_code == ErrorCode.INVALID_RECORD

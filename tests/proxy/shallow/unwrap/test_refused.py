@@ -23,7 +23,7 @@ TARGET: Place = COPY, 0
 
 
 async def test_a_refused_batch_is_given_raw_from_then_on(clock: MockClock) -> None:
-    async with shallow_rig(min_batch_bytes=0) as r:
+    async with shallow_rig(min_batch_bytes=0, learn=True) as r:
         r.source.sets = [{SOURCE: log(number)} for number in range(2)]
         mirror = await Mirror.of(r)
         await mirror.prove()

@@ -1,0 +1,98 @@
+"""The batches of claim checks that have not been appended to the target: a bounded cache, in the bytes of the answers.
+
+What is not here can be read from the source again, so everything may be forgotten; but reading again takes time. There
+is room for an answer if
+
+- all answers whose batches are here have at most `limit` bytes together (a batch keeps its whole answer in memory);
+- of its mirror's task at most `FLOW_BYTES` are here, or nothing. A task has one produce request in flight, with all
+  that it has got. That request must be answered before the mirror gives up (request.timeout.ms, 30 s), also if the
+  target is slow.
+
+What has not come back after `_KEPT_SECONDS` is forgotten: a mirror that was restarted reads it again, or a transform
+has left the record out.
+"""
+
+from collections import OrderedDict
+
+from shoal.protocol.shallow.envelope import EnvelopeKey
+
+__all__ = ["FLOW_BYTES", "KeptBatches"]
+
+FLOW_BYTES = 8 * 1024 * 1024
+_KEPT_SECONDS = 120.0
+_LEAST_RESTORED = 64 * 1024 * 1024  # also if the setting was lowered
+
+
+class KeptBatches:
+    """All sizes in bytes. `limit` may change at any time; 0: nothing more is kept."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0  # of all answers
+        self._kept: OrderedDict[EnvelopeKey, tuple[memoryview, float]] = OrderedDict()
+        self._answers: dict[int, int] = {}  # by id of their buffers: how many envelopes' batches are of each
+        self._flows: dict[int, int] = {}  # bytes of batches, by `EnvelopeKey.flow`
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def has_room(self, flow: int, answer: int) -> bool:
+        """For the batches of an answer of so many bytes."""
+        kept = self._flows.get(flow, 0)
+        return self.held + answer <= self.limit and (not kept or kept + answer <= FLOW_BYTES)
+
+    def has_any(self, flow: int) -> bool:
+        return flow in self._flows
+
+    def keep(self, key: EnvelopeKey, batches: memoryview, now: float) -> None:
+        """`batches` are of the buffer of an answer, which must not change any more. Only where there is room for it."""
+        answer, size = _answer(batches)
+        self._kept[key] = batches, now
+        if answer not in self._answers:
+            self._answers[answer] = 0
+            self.held += size
+        self._answers[answer] += 1
+        self._flows[key.flow] = self._flows.get(key.flow, 0) + len(batches)
+
+    def restore(self, key: EnvelopeKey, batches: memoryview, now: float) -> None:
+        """What was read again; as much may be here as of answers, and what is more is not kept."""
+        if key not in self._kept and self.held + len(batches) <= 2 * max(self.limit, _LEAST_RESTORED):
+            self.keep(key, batches, now)
+
+    def find(self, key: EnvelopeKey) -> memoryview | None:
+        found = self._kept.get(key)
+        return None if found is None else found[0]
+
+    def forget(self, key: EnvelopeKey) -> bool:
+        """Its batches are appended. False: they were not here."""
+        found = self._kept.pop(key, None)
+        if found is None:
+            return False
+        batches, _ = found
+        answer, size = _answer(batches)
+        self._answers[answer] -= 1
+        if not self._answers[answer]:
+            del self._answers[answer]
+            self.held -= size
+        self._flows[key.flow] -= len(batches)
+        if not self._flows[key.flow]:
+            del self._flows[key.flow]
+        return True
+
+    def expire(self, now: float) -> None:
+        """Call it about every second."""
+        while self._kept:
+            key, (_, kept_at) = next(iter(self._kept.items()))
+            if now - kept_at < _KEPT_SECONDS:
+                break
+            self.forget(key)
+
+    def clear(self) -> None:
+        for key in list(self._kept):
+            self.forget(key)
+
+
+def _answer(batches: memoryview) -> tuple[int, int]:
+    """The buffer that they are a part of: its id, which is its own as long as they are here, and its bytes."""
+    buffer = batches.obj
+    return id(buffer), memoryview(buffer).nbytes

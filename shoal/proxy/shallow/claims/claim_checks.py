@@ -1,0 +1,235 @@
+"""The claim checks of one wrapping listener: given in its answers, redeemed at the unwrapping listener of its pair.
+
+    wrap path    `prove`     Shoal can read this topic of the source by itself: only then is anything kept
+                 `room`      waits a moment for room, as a broker waits for records
+                 `keep`      keeps an envelope's batches -> what the mirror gets instead
+    unwrap path  `kept.find` its batches, if they are here
+                 `read`      its batches from the source, otherwise: after a restart, or for a mirror's late retry
+                 `appended`  forgets them
+
+So a claim check is worth its batches as long as the source has them, whatever happens to this process.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.shallow.kept_batches import KeptBatches
+from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN
+from shoal.protocol.shallow.unwrap.plan import Refused
+from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.proxy.events.logs import LogThrottle, event
+from shoal.proxy.shallow.claims.source_reader import NotAtSource, SourceReader
+from shoal.proxy.shallow.leaders import NoAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from shoal.protocol.shallow.envelope import EnvelopeKey
+    from shoal.protocol.wire.crc import Buffer
+    from shoal.protocol.wire.types import TopicPartition
+    from shoal.proxy.config.settings import ListenerSettings
+    from shoal.proxy.listener.listener import Listener
+
+__all__ = ["ClaimChecks"]
+
+log = logging.getLogger("shoal.mirror")
+
+_PROVE_SECONDS = 5.0
+_PROVE_AGAIN_SECONDS = 30.0
+_QUIET_SECONDS = 300.0  # between two lines about one topic
+_ROOM_SECONDS = 0.5  # fetch.max.wait.ms
+# A mirror gives up after 30 s (request.timeout.ms), and asks again.
+_READ_SECONDS = 20.0
+_RETRY_SECONDS = 0.25
+_REFUSE_SECONDS = 1.0  # so a client cannot try out all checksums
+
+
+class ClaimChecks:
+    """One for each wrapping listener with a pair."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._cluster = listener.cluster
+        self.kept = KeptBatches(listener.settings.shallow.claim_check_bytes)
+        self._readers: dict[str | None, SourceReader] = {}  # by the name of the credentials
+        self._proven: set[tuple[str | None, str]] = set()  # credentials, topic
+        self._next_try: dict[tuple[str | None, str], float] = {}
+        self._is_proving = self._has_ended = False
+        self._scopes: set[trio.CancelScope] = set()  # of questions to the source
+        self._throttle = LogThrottle()
+        self._appended = trio.Event()
+        self._stuck: set[int] = set()  # flows for which no room came in time: they do not wait until some does
+
+    def use(self, settings: ListenerSettings) -> None:
+        self.kept.limit = settings.shallow.claim_check_bytes
+
+    @property
+    def is_on(self) -> bool:
+        return self.kept.limit > 0
+
+    # -- wrap --------------------------------------------------------------------------------------------------------
+
+    def prove(self, credentials: str | None, partition: TopicPartition, offset: int, batch: Buffer) -> None:
+        """Read a batch that a mirror gets, unless that has been done. Until it has arrived, nothing of the topic stays
+        here. What can be read once is taken to be readable later, too.
+        """
+        topic, now = (credentials, partition.topic), trio.current_time()
+        is_due = now >= self._next_try.get(topic, now) and not self._is_proving
+        if is_due and self.is_on and topic not in self._proven and self._listener.may_spawn:
+            self._is_proving, self._next_try[topic] = True, now + _PROVE_AGAIN_SECONDS
+            self._listener.spawn(partial(self._prove, credentials, partition, offset, bytes(batch)))
+
+    async def _prove(self, credentials: str | None, partition: TopicPartition, offset: int, batch: bytes) -> None:
+        why = f"no answer within {_PROVE_SECONDS:g} s"
+        try:
+            if self._must_log_in(credentials):
+                why = "clients log in at the brokers by themselves, and Shoal has no login there"
+            else:
+                with self._asking(_PROVE_SECONDS):
+                    found = await self._reader(credentials).record_set(partition, offset, 1)
+                    if found[: len(batch)] == batch:
+                        self._proven.add((credentials, partition.topic))
+                        return
+                    why = "it answers Shoal with another batch than the mirror"
+        except (NoAnswer, NotAtSource) as error:
+            why = str(error)
+        finally:
+            self._is_proving = False
+        if not self._has_ended:
+            self._say_not_kept(partition.topic, why)
+
+    def _reader(self, credentials: str | None) -> SourceReader:
+        if credentials not in self._readers:
+            reader = self._readers[credentials] = SourceReader(self._cluster)
+            reader.use(credentials)
+        return self._readers[credentials]
+
+    @contextmanager
+    def _asking(self, seconds: float) -> Iterator[None]:
+        """Ends when the listener ends, too."""
+        with trio.move_on_after(0 if self._has_ended else seconds) as scope:
+            self._scopes.add(scope)
+            try:
+                yield
+            finally:
+                self._scopes.discard(scope)
+
+    def _must_log_in(self, credentials: str | None) -> bool:
+        """Only the mirror itself can ask: the cluster demands a login, and Shoal has none."""
+        return self._cluster.demands_login and not self._cluster.has_principal and credentials is None
+
+    def _say_not_kept(self, topic: str, why: str) -> None:
+        if self._throttle.is_news(topic, _QUIET_SECONDS):
+            name, shown = self._listener.name, self._cluster.shown_topic(topic)
+            text = (
+                f"listener {name!r}: batches of {shown} pass through the mirror, none stay here (claim-check-bytes): "
+                f"Shoal cannot read them from the source again: {why}"
+            )
+            log.info("batches-not-kept", extra=event(text, listener=name, topic=shown, error=why))
+
+    def may_keep(self, credentials: str | None, topic: str) -> bool:
+        return self.is_on and (credentials, topic) in self._proven
+
+    async def room(self, flow: int, answer: int) -> None:
+        """Until there is room for this flow's answer of so many bytes, or it would take too long."""
+        if flow in self._stuck or answer > self.kept.limit:
+            return
+        with trio.move_on_after(_ROOM_SECONDS) as scope:
+            while not self.kept.has_room(flow, answer):
+                await self._appended.wait()
+        if scope.cancelled_caught:
+            self._stuck.add(flow)
+
+    def keep(self, key: EnvelopeKey, batches: memoryview) -> None:
+        """For `WrapContext.keep`, where there is room."""
+        self.kept.keep(key, batches, trio.current_time())
+
+    # -- unwrap ------------------------------------------------------------------------------------------------------
+
+    def may_have(self, key: EnvelopeKey) -> bool:
+        """False: it is for another source."""
+        return self._cluster.cluster_id is None or self.is_of(key)
+
+    async def read(self, keys: Sequence[EnvelopeKey]) -> dict[EnvelopeKey, memoryview | Refused]:
+        """Read their batches from the source. What cannot be had is refused: for now, or permanently if it is gone.
+
+        What is read stays here until it is appended, so that a mirror that tries again does not begin anew.
+        """
+        found: dict[EnvelopeKey, memoryview | Refused] = {}
+        errors = dict.fromkeys(keys, "Shoal ends, or the source does not answer")
+        with self._asking(_READ_SECONDS):
+            while errors:
+                for key in list(errors):
+                    try:
+                        found[key] = await self._read(key)
+                        del errors[key]
+                    except NoAnswer as error:
+                        errors[key] = str(error)
+                if errors:
+                    await trio.sleep(_RETRY_SECONDS)
+        for key, why in errors.items():
+            what = f"{key}: its batches are not here any more, and not read from the source yet: {why}"
+            found[key] = Refused(error_code=TRY_AGAIN, message=what)
+        if any(isinstance(one, Refused) and one.error_code == ErrorCode.INVALID_RECORD for one in found.values()):
+            await trio.sleep(_REFUSE_SECONDS)
+        self._say_read(found)
+        return found
+
+    async def _read(self, key: EnvelopeKey) -> memoryview | Refused:
+        """Raises NoAnswer."""
+        why = NoAnswer("the source demands a login, and Shoal has none")
+        for credentials in (None, *self._cluster.credentials):
+            if self._must_log_in(credentials):
+                continue
+            try:
+                batches = memoryview(await self._reader(credentials).batches(key.source, key))
+                if not self.is_of(key):
+                    raise NotAtSource(f"the source's cluster is {self._cluster.cluster_id}, not {key.cluster}")
+            except NoAnswer as error:
+                why = error
+            except NotAtSource as error:
+                what = f"{key}: its batches are not here any more, and {error}: restart the mirror's task"
+                return Refused(error_code=ErrorCode.INVALID_RECORD, message=what)
+            else:
+                self.kept.restore(key, batches, trio.current_time())
+                return batches
+        raise why
+
+    def _say_read(self, found: dict[EnvelopeKey, memoryview | Refused]) -> None:
+        envelopes = [key for key, batches in found.items() if not isinstance(batches, Refused)]
+        if envelopes and self._throttle.is_news(None, _QUIET_SECONDS):
+            name, size = self._listener.name, sum(key.payload for key in envelopes)
+            text = (
+                f"listener {name!r}: read the batches of {len(envelopes)} claim checks, {size} bytes, from the source "
+                "again: another process gave them, or the mirror did not get the answer to them"
+            )
+            log.info("batches-read-again", extra=event(text, listener=name, bytes=size))
+
+    def is_of(self, key: EnvelopeKey) -> bool:
+        """It is of this listener's cluster. (As the key has it: the id, or the name while the id was unknown.)"""
+        return key.cluster in (self._cluster.cluster_id, self._cluster.name)
+
+    def appended(self, key: EnvelopeKey) -> None:
+        if self.is_of(key) and self.kept.forget(key):
+            self._stuck = {flow for flow in self._stuck if flow != key.flow and self.kept.has_any(flow)}
+            self._appended.set()
+            self._appended = trio.Event()
+
+    # -- both --------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        self.kept.expire(now)
+
+    def end(self) -> None:
+        self._has_ended = True
+        self.kept.clear()
+        for scope in self._scopes:
+            scope.cancel()
+        for reader in self._readers.values():
+            reader.end()

@@ -1,0 +1,93 @@
+"""The cache against a model that counts everything anew."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from shoal.protocol.shallow.envelope import EnvelopeKey
+from shoal.protocol.shallow.kept_batches import FLOW_BYTES, KeptBatches
+
+LIMIT = 3 * FLOW_BYTES
+SIZES = st.sampled_from([1000, FLOW_BYTES // 3, FLOW_BYTES // 2, FLOW_BYTES, 2 * FLOW_BYTES])
+FLOWS = st.integers(1, 3)
+
+
+def key_of(flow: int, serial: int, payload: int) -> EnvelopeKey:
+    return EnvelopeKey(
+        cluster="source",
+        topic="orders",
+        partition=0,
+        first_offset=serial,
+        last_offset=serial,
+        batches=1,
+        records=1,
+        payload=payload,
+        payload_crc=0,
+        flow=flow,
+        serial=serial,
+        is_claim_check=True,
+    )
+
+
+class Kept(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = KeptBatches(LIMIT)
+        self.model: dict[EnvelopeKey, tuple[memoryview, float]] = {}
+        self.serials = count()
+        self.now = 0.0
+
+    @rule(flow=FLOWS, size=SIZES, parts=st.integers(1, 3))
+    def answer(self, flow: int, size: int, parts: int) -> None:
+        """An answer with some envelopes."""
+        held, of_flow = self.held(), self.of_flow(flow)
+        has_room = held + size <= LIMIT and (of_flow == 0 or of_flow + size <= FLOW_BYTES)
+        assert self.kept.has_room(flow, size) == has_room
+        if has_room:
+            view = memoryview(bytearray(size))
+            for part in range(parts):
+                batches = view[part * size // parts : (part + 1) * size // parts]
+                key = key_of(flow, next(self.serials), len(batches))
+                self.kept.keep(key, batches, self.now)
+                self.model[key] = batches, self.now
+
+    @rule(data=st.data())
+    def appended(self, data: st.DataObject) -> None:
+        if self.model:
+            key = data.draw(st.sampled_from(sorted(self.model, key=lambda one: one.serial)))
+            assert self.kept.forget(key)
+            del self.model[key]
+            assert not self.kept.forget(key)
+
+    @rule(seconds=st.sampled_from([1.0, 59.0, 61.0, 120.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.kept.expire(self.now)
+        self.model = {key: (batches, at) for key, (batches, at) in self.model.items() if self.now - at < 120}
+
+    @rule()
+    def clear(self) -> None:
+        self.kept.clear()
+        self.model.clear()
+
+    def held(self) -> int:
+        answers = {id(batches.obj): memoryview(batches.obj).nbytes for batches, _ in self.model.values()}
+        return sum(answers.values())
+
+    def of_flow(self, flow: int) -> int:
+        return sum(len(batches) for key, (batches, _) in self.model.items() if key.flow == flow)
+
+    @invariant()
+    def counts_are_true(self) -> None:
+        assert self.kept.held == self.held() <= LIMIT
+        assert len(self.kept) == len(self.model)
+        for flow in range(1, 4):
+            assert self.kept.has_any(flow) == (self.of_flow(flow) > 0)
+        for key, (batches, _) in self.model.items():
+            assert self.kept.find(key) is batches
+
+
+TestKept = Kept.TestCase

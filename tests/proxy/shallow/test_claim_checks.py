@@ -1,0 +1,362 @@
+"""A pair of listeners, a mirror, and a source that Shoal reads by itself: batches stay here, or are read again.
+
+The clock jumps when all tasks wait.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.shallow.envelope import EnvelopeKey, decode_key, encode_key
+from tests.support.kio_messages import decode_request, response_frame
+from tests.support.rig import api_key, correlation_id
+from tests.support.shallow.brokers import ORDERS, ORDERS_ID, SourceBroker, make, version
+from tests.support.shallow.mirror import COPY, SIZE, Mirror, log, logs
+from tests.support.shallow.rig import shallow_rig
+from tests.support.shallow.world import produced, some_batch
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trio.testing import MockClock
+
+    from shoal.proxy.config.settings import Address
+    from shoal.proxy.shallow.claims.claim_checks import ClaimChecks
+    from tests.support.rig import BrokerSide
+    from tests.support.shallow.world import Seen
+
+Entity = Any
+OWN = 4  # the version of Shoal's own Fetch requests; the mirror's is another
+ANSWERS = 30
+START = 3
+WHOLE = b"".join(log(number) for number in range(ANSWERS))
+_AT = sum(len(log(number)) for number in range(START))
+ALTERED = WHOLE[:_AT] + some_batch(SIZE * START, SIZE) + WHOLE[_AT + len(log(START)) :]
+LATER_FIRST = WHOLE[:_AT].replace(log(START - 1), some_batch(SIZE * (START - 1), SIZE)) + WHOLE[_AT:]
+
+
+@dataclass
+class ReadableSource(SourceBroker):
+    """It answers Shoal's own Fetch requests from `log`, whatever the mirror has got.
+
+    `own`: the offsets of these. `starts`: there is nothing below. `refuses`: the error of each answer.
+    """
+
+    log: bytes = WHOLE
+    own: list[int] = field(default_factory=list)
+    starts: int = 0
+    refuses: ErrorCode = ErrorCode.none
+    is_silent: bool = False
+    address: Address | None = None
+
+    async def answer(self, side: BrokerSide, frame: bytes) -> None:
+        if api_key(frame) != ApiKey.FETCH or version(frame) != OWN:
+            return await super().answer(side, frame)
+        _, request = decode_request(frame, load_request_schema(1, OWN))
+        ((asked,),) = (topic.partitions for topic in request.topics)
+        self.own.append(asked.fetch_offset)
+        if not self.is_silent:
+            error = ErrorCode.offset_out_of_range if asked.fetch_offset < self.starts else self.refuses
+            found = b"" if error is not ErrorCode.none else self._from(asked.fetch_offset, asked.partition_max_bytes)
+            entity = self.fetched(load_response_schema(1, OWN), {(ORDERS, 0): found}, error)
+            await side.send(response_frame(entity, correlation_id(frame)))
+
+    def _from(self, offset: int, most: int) -> bytes:
+        """From the batch with this offset on: that batch, and up to so many bytes."""
+        at = 0
+        while at < len(self.log):
+            base, length, delta = (
+                int.from_bytes(self.log[at + start : at + end], "big") for start, end in ((0, 8), (8, 12), (23, 27))
+            )
+            if base + delta >= offset:
+                return self.log[at : at + max(most, 12 + length)]
+            at += 12 + length
+        return b""
+
+    def _metadata(self, request: Entity, schema: type[Entity]) -> Entity:
+        entity = super()._metadata(request, schema)
+        if self.address is None:
+            return entity
+        where = {"node_id": 1, "host": self.address.host, "port": self.address.port, "rack": None}
+        return replace(entity, brokers=(make(schema, "MetadataResponseBroker", **where),))
+
+
+@asynccontextmanager
+async def mirroring(source: ReadableSource | None = None, **options: Any) -> AsyncIterator[Mirror]:
+    """A proven mirror: it has copied `START` answers, and Shoal has tried to read the last of them."""
+    source = source or ReadableSource()
+    source.sets = [{(ORDERS, 0): log(number)} for number in range(ANSWERS)]
+    source.topics = {ORDERS_ID: (ORDERS, 1)}
+    async with shallow_rig(source=source, min_batch_bytes=0, **options) as r:
+        source.address = r.brokers[0].address
+        mirror = await Mirror.of(r)
+        await mirror.prove()
+        assert await mirror.copy()
+        await trio.sleep(6)
+        yield mirror
+
+
+def source_of(mirror: Mirror) -> ReadableSource:
+    assert isinstance(mirror.source, ReadableSource)
+    return mirror.source
+
+
+def checks_of(mirror: Mirror) -> ClaimChecks:
+    checks = mirror.r.wrap.interlock.checks
+    assert checks is not None
+    return checks
+
+
+def key_of(seen: Seen) -> EnvelopeKey:
+    key = decode_key(seen.record.key or b"")
+    assert key is not None
+    return key
+
+
+def is_check(seen: list[Seen]) -> bool:
+    (one,) = seen
+    return key_of(one).is_claim_check
+
+
+async def retry(mirror: Mirror, seen: list[Seen]) -> tuple[ErrorCode, str | None]:
+    """Produce it -> the answer's error."""
+    await mirror.producer.send(mirror.producer.request({(COPY, 0): produced(seen)}))
+    ((one,),) = (topic.partition_responses for topic in (await mirror.producer.answer()).responses)
+    return one.error_code, one.error_message
+
+
+async def test_batches_stay_here_until_they_are_appended(clock: MockClock) -> None:
+    async with mirroring() as mirror:
+        checks = checks_of(mirror)
+        for _ in range(5):
+            seen = await mirror.fetch()
+            assert is_check(seen)
+            assert len(checks.kept) == 1
+            assert checks.kept.held > len(log(START))
+            await mirror.produce(seen)
+            assert (len(checks.kept), checks.kept.held) == (0, 0)
+        assert mirror.copied == logs(START + 5)
+        assert source_of(mirror).own == [SIZE * (START - 1)], "read once, as a proof, and never again"
+        assert mirror.r.wrap.tally.claim_checks == 5
+        assert mirror.r.unwrap.tally.read_again == 0
+
+
+async def test_what_is_not_here_is_read_again(clock: MockClock) -> None:
+    async with mirroring() as mirror:
+        first, second = await mirror.fetch(), await mirror.fetch()
+        checks_of(mirror).kept.clear()
+        await mirror.produce([*first, *second])
+        assert mirror.copied == logs(START + 2)
+        assert source_of(mirror).own[1:] == [SIZE * START, SIZE * (START + 1)]
+        assert mirror.r.unwrap.tally.read_again == 2
+        await mirror.produce(first)  # the answer was lost
+        assert mirror.copied == logs(START + 2)
+
+
+@pytest.mark.parametrize("ends", ["reads first", "produces first"])
+async def test_a_restart_redeems_what_the_process_before_gave(clock: MockClock, ends: str) -> None:
+    """Also if the mirror's task does not fetch before its request is answered."""
+    async with mirroring() as mirror:
+        given = await mirror.fetch()
+    if ends == "reads first":
+        async with mirroring() as mirror:
+            await mirror.produce(given)
+            assert mirror.copied == [*logs(START), *logs(START + 1)[-SIZE:]]
+            return
+    source = ReadableSource(topics={ORDERS_ID: (ORDERS, 1)})
+    async with shallow_rig(source=source, min_batch_bytes=0) as r:
+        source.address = r.brokers[0].address
+        mirror = Mirror(r, await r.consumer(), await r.producer())
+        await mirror.produce(given)
+        assert mirror.copied == logs(START + 1)[-SIZE:]
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        (ReadableSource(), "has no offset 30 any more"),
+        (ReadableSource(), "other batches at 30..39"),
+    ],
+    ids=["deleted", "other batches"],
+)
+async def test_what_the_source_has_no_more_is_refused_for_good(
+    clock: MockClock, source: ReadableSource, says: str
+) -> None:
+    async with mirroring(source) as mirror:
+        given = await mirror.fetch()
+        checks_of(mirror).kept.clear()
+        if "other" in says:
+            source.log = ALTERED
+        else:
+            source.starts = (START + 1) * SIZE
+        error, message = await retry(mirror, given)
+        assert error is ErrorCode.invalid_record
+        assert says in (message or "")
+        assert "restart the mirror's task" in (message or "")
+        assert mirror.copied == logs(START)
+
+
+async def test_a_source_that_does_not_answer_lets_the_mirror_try_again(clock: MockClock) -> None:
+    async with mirroring() as mirror:
+        given = await mirror.fetch()
+        checks_of(mirror).kept.clear()
+        source, mirror.producer.patience = source_of(mirror), 60
+        source.is_silent, began = True, trio.current_time()
+        error, message = await retry(mirror, given)
+        assert error is ErrorCode.request_timed_out
+        assert "the source does not answer" in (message or "")
+        assert trio.current_time() - began == pytest.approx(20, abs=0.5)
+        source.is_silent = False
+        await mirror.produce(given)
+        assert mirror.copied == logs(START + 1)
+
+
+async def test_a_leader_that_has_moved_is_asked_again(clock: MockClock) -> None:
+    async with mirroring() as mirror:
+        given = await mirror.fetch()
+        checks_of(mirror).kept.clear()
+        source = source_of(mirror)
+        source.refuses = ErrorCode.not_leader_or_follower
+        asked = len(source.asked)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(mirror.produce, given)
+            await trio.sleep(1)
+            source.refuses = ErrorCode.none
+        assert mirror.copied == logs(START + 1)
+        assert len(source.asked) > asked
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"refuses": ErrorCode.topic_authorization_failed}, {"log": LATER_FIRST}, {"is_silent": True}],
+    ids=["refused", "other batches", "silent"],
+)
+async def test_what_shoal_cannot_read_passes_through_the_mirror(
+    clock: MockClock, caplog: pytest.LogCaptureFixture, change: dict[str, Any]
+) -> None:
+    caplog.set_level("INFO")
+    async with mirroring(ReadableSource(**change)) as mirror:
+        for _ in range(3):
+            seen = await mirror.fetch()
+            assert not is_check(seen)
+            await mirror.produce(seen)
+        assert mirror.copied == logs(START + 3)
+    assert caplog.text.count("Shoal cannot read them from the source again") == 1
+
+
+async def test_a_claim_check_for_another_cluster_is_refused(clock: MockClock) -> None:
+    async with mirroring(ReadableSource(cluster_id="the other source"), learn=True) as mirror:
+        given = await mirror.fetch()
+    async with mirroring(learn=True) as mirror:
+        error, message = await retry(mirror, given)
+        assert error is ErrorCode.invalid_record
+        assert "a cluster that is not the source" in (message or "")
+        assert mirror.copied == logs(START)
+
+
+async def test_checksums_cannot_be_tried_out(clock: MockClock) -> None:
+    async with mirroring() as mirror:
+        (seen,) = await mirror.fetch()
+        checks_of(mirror).kept.clear()
+        began, mirror.producer.patience = trio.current_time(), 60
+        for wrong in range(5):
+            key = replace(key_of(seen), payload_crc=wrong)
+            forged = seen._replace(record=seen.record._replace(key=encode_key(key)))
+            error, _ = await retry(mirror, [forged])
+            assert error is ErrorCode.invalid_record
+        assert trio.current_time() - began >= 4.9
+        assert mirror.copied == logs(START)
+
+
+async def test_without_room_an_answer_waits_a_moment_and_then_carries_its_batches(clock: MockClock) -> None:
+    async with mirroring(claim_check_bytes=3 * len(log(START)) // 2) as mirror:
+        first, began = await mirror.fetch(), trio.current_time()
+        second = await mirror.fetch()
+        assert (is_check(first), is_check(second)) == (True, False)
+        assert trio.current_time() - began == pytest.approx(0.5, abs=0.1)
+        third = await mirror.fetch()
+        assert not is_check(third)
+        assert trio.current_time() - began < 0.7, "no answer waits again before anything has been appended"
+        await mirror.produce([*first, *second, *third])
+        assert is_check(await mirror.fetch())
+        assert mirror.copied == logs(START + 3)
+
+
+async def test_an_answer_without_room_goes_on_as_soon_as_there_is_some(clock: MockClock) -> None:
+    async with mirroring(claim_check_bytes=3 * len(log(START)) // 2) as mirror:
+        first = await mirror.fetch()
+        await mirror.consumer.ask((START + 1) * SIZE)
+        await trio.sleep(0.2)
+        began = trio.current_time()
+        await mirror.produce(first)
+        seen = await mirror.consumer.record_set()
+        assert trio.current_time() - began < 0.1
+        assert mirror.r.wrap.tally.claim_checks == 2
+        assert seen
+
+
+@pytest.mark.parametrize("nothing", [b"", WHOLE[_AT : _AT + 50]], ids=["empty", "cut off"])
+async def test_a_leader_that_has_nothing_yet_is_asked_again(clock: MockClock, nothing: bytes) -> None:
+    """Its high watermark may be behind that of the leader before; or an answer was damaged."""
+    async with mirroring() as mirror:
+        given = await mirror.fetch()
+        checks_of(mirror).kept.clear()
+        source = source_of(mirror)
+        source.log = nothing
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(mirror.produce, given)
+            await trio.sleep(0.6)
+            source.log = WHOLE[:_AT] + WHOLE[_AT:].replace(log(START)[-9:], bytes(9), 1)
+            await trio.sleep(0.6)
+            source.log = WHOLE
+        assert mirror.copied == logs(START + 1)
+
+
+async def test_a_stop_lets_the_mirror_try_again_at_the_next_shoal(clock: MockClock) -> None:
+    async with mirroring() as mirror:
+        given = await mirror.fetch()
+        checks_of(mirror).kept.clear()
+        source_of(mirror).is_silent = True
+        answers = list[tuple[ErrorCode, str | None]]()
+
+        async def produce() -> None:
+            answers.append(await retry(mirror, given))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(produce)
+            await trio.sleep(1)
+            mirror.r.wrap.end()
+        ((error, message),) = answers
+        assert error is ErrorCode.request_timed_out
+        assert "Shoal ends" in (message or "")
+        error, message = await retry(mirror, given)
+        assert error is ErrorCode.request_timed_out
+
+
+async def test_when_the_source_listener_has_left_the_mirror_tries_again(clock: MockClock) -> None:
+    """At a stop, the listener whose connections have ended first ends first."""
+    async with mirroring() as mirror:
+        given = await mirror.fetch()
+        checks_of(mirror).kept.clear()
+        mirror.r.unwrap.interlocks.leave(mirror.r.wrap.interlock)
+        error, _ = await retry(mirror, given)
+        assert error is ErrorCode.request_timed_out
+        mirror.r.unwrap.interlocks.join(mirror.r.wrap.interlock)
+        await mirror.produce(given)
+        assert mirror.copied == logs(START + 1)
+
+
+async def test_many_topics_delay_no_answer(clock: MockClock) -> None:
+    async with mirroring(ReadableSource(is_silent=True)) as mirror:
+        began = trio.current_time()
+        for _ in range(5):
+            await mirror.produce(await mirror.fetch())
+        assert trio.current_time() - began < 0.1
