@@ -16,6 +16,8 @@ from kio.schema.errors import ErrorCode
 
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.envelope import EnvelopeKey, decode_key, encode_key
+from shoal.proxy.config.settings import MIB
+from shoal.proxy.statistics import CloseCause
 from tests.support.kio_messages import decode_request, response_frame
 from tests.support.rig import api_key, correlation_id
 from tests.support.shallow.brokers import ORDERS, ORDERS_ID, SourceBroker, make, version
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from shoal.proxy.config.settings import Address
     from shoal.proxy.shallow.claims.claim_checks import ClaimChecks
     from tests.support.rig import BrokerSide
+    from tests.support.shallow.brokers import Place
     from tests.support.shallow.world import Seen
 
 Entity = Any
@@ -352,6 +355,45 @@ async def test_when_the_source_listener_has_left_the_mirror_tries_again(clock: M
         mirror.r.unwrap.interlocks.join(mirror.r.wrap.interlock)
         await mirror.produce(given)
         assert mirror.copied == logs(START + 1)
+
+
+async def test_a_producer_without_answers_learns_of_a_refusal_by_its_connection(clock: MockClock) -> None:
+    async with mirroring() as mirror:
+        given = await mirror.fetch()
+        checks_of(mirror).kept.clear()
+        source_of(mirror).starts = SIZE * (START + 1)
+        await mirror.producer.send(mirror.producer.request({(COPY, 0): produced(given)}, acks=0))
+        await trio.sleep(2)
+        assert mirror.r.server.listeners["to"].tally.closed[CloseCause.CLIENT_PROTOCOL] == 1
+        assert mirror.copied == logs(START)
+
+
+async def test_topics_that_do_not_exist_are_not_remembered(clock: MockClock) -> None:
+    """A client may put any name into a claim check."""
+    async with mirroring() as mirror:
+        (seen,) = await mirror.fetch()
+        mirror.producer.patience = 60
+        for number in range(3):
+            key = replace(key_of(seen), topic=f"no-such-topic-{number}")
+            error, _ = await retry(mirror, [seen._replace(record=seen.record._replace(key=encode_key(key)))])
+            assert error is ErrorCode.request_timed_out
+        assert {topic.name for topic in source_of(mirror).asked[-1].topics} == {ORDERS, "no-such-topic-2"}
+
+
+async def test_a_request_reads_only_so_much_again(clock: MockClock) -> None:
+    """A forged claim check may state any size."""
+    async with mirroring() as mirror:
+        (seen,) = await mirror.fetch()
+        sets: dict[Place, bytes] = {}
+        for partition in range(2):
+            key = encode_key(replace(key_of(seen), payload=40 * MIB, serial=partition))
+            sets[COPY, partition] = produced([seen._replace(record=seen.record._replace(key=key))])
+        own, mirror.producer.patience = len(source_of(mirror).own), 60
+        await mirror.producer.send(mirror.producer.request(sets))
+        errors = {index: error for index, (error, _) in (await mirror.producer.answers()).items()}
+        assert errors == {0: ErrorCode.invalid_record, 1: ErrorCode.message_too_large}
+        assert source_of(mirror).own[own:] == [SIZE * START]
+        assert mirror.copied == logs(START)
 
 
 async def test_many_topics_delay_no_answer(clock: MockClock) -> None:

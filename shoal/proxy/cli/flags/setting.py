@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shoal.command_line import typed, whole
 from shoal.proxy.config.schema import choices_of, form_of, item_of, keys_of
 from shoal.proxy.config.security import File, Secret
-from shoal.proxy.config.settings import KIB, MAX_PRODUCER_SLOTS, Size
+from shoal.proxy.config.settings import KIB, MAX_PRODUCER_SLOTS, MIB, Size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ def add_setting(
 
 def _shown(default: object, kind: object) -> object:
     if kind is Size and isinstance(default, int):
-        return f"{default // KIB}KiB"
+        return f"{default // MIB}MiB" if default % MIB == 0 else f"{default // KIB}KiB"
     return f"{default:g}" if isinstance(default, float) else default
 
 

@@ -42,11 +42,13 @@ log = logging.getLogger("shoal.mirror")
 
 _PROVE_SECONDS = 5.0
 _PROVE_AGAIN_SECONDS = 30.0
+_MAX_TOPICS = 20_000  # of which something is kept; 100 bytes each, and their names are in Shoal's Metadata requests
 _QUIET_SECONDS = 300.0  # between two lines about one topic
 _ROOM_SECONDS = 0.5  # fetch.max.wait.ms
 # A mirror gives up after 30 s (request.timeout.ms), and asks again.
 _READ_SECONDS = 20.0
-_RETRY_SECONDS = 0.25
+_RETRY_SECONDS = 0.25  # twice as long each time: a claim check may be forged, so that it reads much
+_LONGEST_PAUSE = 4.0
 _REFUSE_SECONDS = 1.0  # so a client cannot try out all checksums
 
 
@@ -80,6 +82,8 @@ class ClaimChecks:
         here. What can be read once is taken to be readable later, too.
         """
         topic, now = (credentials, partition.topic), trio.current_time()
+        if topic not in self._next_try and len(self._next_try) >= _MAX_TOPICS:
+            return
         is_due = now >= self._next_try.get(topic, now) and not self._is_proving
         if is_due and self.is_on and topic not in self._proven and self._listener.may_spawn:
             self._is_proving, self._next_try[topic] = True, now + _PROVE_AGAIN_SECONDS
@@ -163,6 +167,7 @@ class ClaimChecks:
         """
         found: dict[EnvelopeKey, memoryview | Refused] = {}
         errors = dict.fromkeys(keys, "Shoal ends, or the source does not answer")
+        pause = _RETRY_SECONDS
         with self._asking(_READ_SECONDS):
             while errors:
                 for key in list(errors):
@@ -172,7 +177,8 @@ class ClaimChecks:
                     except NoAnswer as error:
                         errors[key] = str(error)
                 if errors:
-                    await trio.sleep(_RETRY_SECONDS)
+                    await trio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
         for key, why in errors.items():
             what = f"{key}: its batches are not here any more, and not read from the source yet: {why}"
             found[key] = Refused(error_code=TRY_AGAIN, message=what)
@@ -189,11 +195,11 @@ class ClaimChecks:
                 continue
             try:
                 batches = memoryview(await self._reader(credentials).batches(key.source, key))
-                if not self.is_of(key):
-                    raise NotAtSource(f"the source's cluster is {self._cluster.cluster_id}, not {key.cluster}")
             except NoAnswer as error:
                 why = error
             except NotAtSource as error:
+                if not self.is_of(key):  # its cluster was not known before; now another source may be asked
+                    return Refused(error_code=TRY_AGAIN, message=f"{key}: {error} in {self._cluster.name}")
                 what = f"{key}: its batches are not here any more, and {error}: restart the mirror's task"
                 return Refused(error_code=ErrorCode.INVALID_RECORD, message=what)
             else:

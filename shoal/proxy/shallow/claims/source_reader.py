@@ -37,7 +37,7 @@ class SourceReader(Leaders):
     async def batches(self, partition: TopicPartition, key: EnvelopeKey) -> bytearray:
         """Those of the envelope, as they were. Raises NoAnswer and NotAtSource."""
         found, offset = bytearray(), key.first_offset
-        while len(found) < key.payload:
+        while len(found) < key.payload and offset <= key.last_offset:
             record_set = await self.record_set(partition, offset, key.payload - len(found))
             scanned = scan(record_set, 0, len(record_set))
             if not scanned.headers or not scanned.is_v2:
@@ -80,7 +80,7 @@ class SourceReader(Leaders):
         self._topics.add(partition.topic)
         if self.leader(partition) is None:
             self.ask_again()
-        await self.learn(self._topics)
+        self._topics -= await self.learn(self._topics) or frozenset()  # a client may name any
         leader = self.leader(partition)
         if leader is None:
             raise NoAnswer(f"no leader of {partition.topic}-{partition.partition} is known")

@@ -6,6 +6,7 @@
     offsets         which target offsets source records have; always up to date, for `shoal translate`
     kept_topics     topics that keep their offsets, and never become ordinary ones; always up to date
     kept_lines      the format of doubt
+    open_file       how deliveries and offsets stay open
 
 A damaged file, or one of another cluster, is set aside; traffic continues without it.
 """

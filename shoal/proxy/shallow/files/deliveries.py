@@ -26,6 +26,7 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.events.logs import event
 from shoal.proxy.shallow.files.kept_lines import KeptLines
+from shoal.proxy.shallow.files.open_file import OpenFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -45,13 +46,12 @@ _MAX_TEXT = 60  # characters of a refusal's text that are kept
 _Item: TypeAlias = "tuple[TopicPartition, Hashable]"
 
 
-class DeliveriesLog(AppendedLog):
+class DeliveriesLog(AppendedLog, OpenFile):
     """In memory only until `open`, and after an error, which is logged and reported to `failed`."""
 
     def __init__(self, limit: int = MAX_DELIVERIES, *, max_rows: int = _MAX_ROWS) -> None:
         super().__init__(limit)
         self._max_rows = max_rows
-        self._fd: int | None = None
         self._failed: Callable[[], None] = lambda: None
         self._path: Path | None = None
         self._rows: OrderedDict[_Item, tuple[int, str]] = OrderedDict()  # the place of each, and its row's beginning
@@ -149,18 +149,6 @@ class DeliveriesLog(AppendedLog):
         self._free.append(place)
         if self._fd is not None:
             self._write(place, "")
-
-    def close(self) -> None:
-        """Later changes are only in memory."""
-        if self._fd is not None:
-            with suppress(OSError):
-                os.fsync(self._fd)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
 
 
 def _padded(row: str) -> bytes:

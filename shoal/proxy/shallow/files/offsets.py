@@ -21,7 +21,6 @@ import errno
 import json
 import logging
 import os
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from shoal.proxy.cluster.state_files import NotOurs, set_aside
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.events.logs import event
 from shoal.proxy.shallow.files.mirrored import write_lines
+from shoal.proxy.shallow.files.open_file import OpenFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -116,14 +116,13 @@ def _source(cluster: Any, topic: Any, partition: Any) -> SourcePartition:
     return SourcePartition(str(cluster), str(topic), int(partition))
 
 
-class OffsetsFile:
+class OffsetsFile(OpenFile):
     """Without a path nothing is stored. Errors are logged once, and lose only what is not written."""
 
     def __init__(self, listener: str, path: Path | None, failed: Callable[[], None] = lambda: None) -> None:
         self._listener = listener
         self._path = path
         self._failed = failed
-        self._fd: int | None = None
         self._numbers: dict[_Pair, int] = {}  # never used again for another pair: two versions of the file have them
         self._next_number = 0
         self._size = self._written_size = 0
@@ -271,17 +270,6 @@ class OffsetsFile:
             )
             values = event(text, listener=self._listener, file=str(self._path), error=why)
             log.error("offsets-file-not-written", extra=values)
-
-    def close(self) -> None:
-        if self._fd is not None:
-            with suppress(OSError):
-                os.fsync(self._fd)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
 
 
 def _lines(

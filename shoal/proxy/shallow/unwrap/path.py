@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -27,7 +26,6 @@ from shoal.protocol.records.batch import BatchHeader, read_batch_header
 from shoal.protocol.records.rebatch import compress_plain
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.same_offsets.fenced import FencedPartition
-from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN
 from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Prepared
 from shoal.protocol.shallow.unwrap.plan import MAX_OUTER_BYTES, Missing, Plan, Refused, Stripped, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
@@ -42,6 +40,7 @@ from shoal.proxy.events.logs import event
 from shoal.proxy.listener.plain import ADDRESSES, PLAIN_ROUTES
 from shoal.proxy.net.upstream import UpstreamLost
 from shoal.proxy.shallow.annotations import NOT_UNWRAPPED
+from shoal.proxy.shallow.claims.redemption import Redemption
 from shoal.proxy.shallow.counters import ShallowTally
 from shoal.proxy.shallow.files.deliveries import DeliveriesLog
 from shoal.proxy.shallow.files.doubt import load_doubt, save_doubt
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
     from shoal.proxy.listener.listener import Listener
     from shoal.proxy.net.transport import Buffer
     from shoal.proxy.shallow.claims.claim_checks import ClaimChecks
+    from shoal.proxy.shallow.claims.redemption import Found
     from shoal.proxy.shallow.interlock import Interlocks
     from shoal.proxy.shallow.monitor.monitor import MirrorMonitors
     from shoal.proxy.shallow.unwrap.copies import Located
@@ -77,7 +77,6 @@ if TYPE_CHECKING:
     _Planned = Plan | Stripped | Refused | BatchHeader | None
     _Plans = Mapping[TopicPartition, Plan | Refused | BatchHeader]
     _Work = Plan | Prepared | Refused
-    _Found = memoryview | Refused
 
 __all__ = ["UnwrapPath"]
 
@@ -86,7 +85,7 @@ log = logging.getLogger("shoal.unwrap")
 _OLDEST = 3  # older requests have records without headers, so no envelopes
 _TOO_MUCH = Refused(
     error_code=ErrorCode.MESSAGE_TOO_LARGE,
-    message=f"the compressed batches with envelopes of one request are more than {MAX_OUTER_BYTES} bytes when opened",
+    message=f"a request has compressed batches with envelopes, or claim checks, for more than {MAX_OUTER_BYTES} bytes",
 )
 _BUSY_SECONDS = 0.05  # other connections wait at most this long, or for one partition
 _SLOTS_USED_UP = (
@@ -248,7 +247,7 @@ class UnwrapPath:
     # -- one request, from top to bottom -----------------------------------------------------------------------------
 
     async def _handle(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
-        found: dict[EnvelopeKey, _Found] = {}
+        found: dict[EnvelopeKey, Found] = {}
         while True:
             try:
                 return await self._open(connection, frame, header, found)
@@ -259,7 +258,7 @@ class UnwrapPath:
             self.tally.read_again += sum(not isinstance(found[key], Refused) for key in wanted)
 
     async def _open(
-        self, connection: Connection, frame: bytearray, header: RequestHeader, again: Mapping[EnvelopeKey, _Found]
+        self, connection: Connection, frame: bytearray, header: RequestHeader, again: Mapping[EnvelopeKey, Found]
     ) -> None:
         """`again`: batches of claim checks that were read again. Raises _BatchesMissing before it does anything."""
         held, plans = await self._plan(connection, frame, header, again)
@@ -295,6 +294,8 @@ class UnwrapPath:
         answer = fold.answer(held.header.correlation_id, refused, schedule.outcomes())
         if held.wants_answer:
             await connection.reply(answer)
+        elif refused:  # a broker, too, lets its client know in this way
+            raise RemoteProtocolError(f"with acks=0, and refused: {next(iter(refused.values())).message}")
 
     async def _locate(
         self, connection: Connection, held: MirrorRequest, work: Mapping[TopicPartition, _Work], fold: Fold
@@ -313,7 +314,7 @@ class UnwrapPath:
     # -- plan --------------------------------------------------------------------------------------------------------
 
     async def _plan(
-        self, connection: Connection, frame: bytearray, header: RequestHeader, again: Mapping[EnvelopeKey, _Found]
+        self, connection: Connection, frame: bytearray, header: RequestHeader, again: Mapping[EnvelopeKey, Found]
     ) -> tuple[MirrorRequest, _Plans]:
         """-> the request without tokens, and what is known of its partitions."""
         request = read_produce_request(frame, header.api_version)
@@ -334,13 +335,15 @@ class UnwrapPath:
         return MirrorRequest(frame=frame, header=header, request=request, naming=naming, partitions=partitions), plans
 
     async def _plan_record_sets(
-        self, frame: bytearray, partitions: Sequence[ProducePartition], again: Mapping[EnvelopeKey, _Found]
+        self, frame: bytearray, partitions: Sequence[ProducePartition], again: Mapping[EnvelopeKey, Found]
     ) -> list[_Planned]:
         plans: list[_Planned] = []
-        missing: dict[EnvelopeKey, ClaimChecks] = {}
-        opened, began, find = 0, trio.current_time(), partial(self._find, again, missing)
+        self._was_paired |= self.interlocks.paired
+        is_leaving = self._was_paired and not self.interlocks.paired
+        redemption = Redemption(list(self.interlocks.checks), again, is_leaving=is_leaving)
+        opened, began = 0, trio.current_time()
         for _, _, start, end in partitions:
-            plan = plan_record_set(frame, start, end, plain_codec=self._plain_codec, find=find)
+            plan = plan_record_set(frame, start, end, plain_codec=self._plain_codec, find=redemption.find)
             if isinstance(plan, Missing):
                 continue
             if isinstance(plan, Plan):
@@ -350,30 +353,9 @@ class UnwrapPath:
             if trio.current_time() - began >= _BUSY_SECONDS:  # searching one of many partitions may be slow
                 await trio.lowlevel.checkpoint()
                 began = trio.current_time()
-        if missing:
-            raise _BatchesMissing(missing)
+        if redemption.missing:
+            raise _BatchesMissing(redemption.missing)
         return plans
-
-    def _find(
-        self,
-        again: Mapping[EnvelopeKey, _Found],
-        missing: dict[EnvelopeKey, ClaimChecks],
-        key: EnvelopeKey,
-    ) -> _Found | None:
-        """For `plan_record_set`."""
-        found = again.get(key)
-        self._was_paired |= self.interlocks.paired
-        for checks in self.interlocks.checks:
-            found = found or checks.kept.find(key)
-        if found is not None:
-            return found
-        sources = [checks for checks in self.interlocks.checks if checks.may_have(key)]
-        if sources:
-            missing[key] = sources[-1]
-            return None
-        what = f"{key}: a claim check for a cluster that is not the source of a listener with this pair"
-        code = ErrorCode.INVALID_RECORD if self.interlocks.paired or not self._was_paired else TRY_AGAIN
-        return Refused(error_code=code, message=what)
 
     def _stripped(
         self,
