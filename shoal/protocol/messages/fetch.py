@@ -30,6 +30,7 @@ from shoal.protocol.wire.types import Buffer, PartitionRef, Topic, write_int32, 
 
 __all__ = [
     "OLDEST",
+    "OWN_VERSION",
     "AbortedTransaction",
     "FetchPartition",
     "FetchRequest",
@@ -46,6 +47,7 @@ __all__ = [
 ]
 
 OLDEST: Final = 4
+OWN_VERSION: Final = 10  # below it, brokers refuse topics with compression.type=zstd (KIP-110, Kafka 2.1)
 _COMPACT_FROM: Final = 12
 _READ_COMMITTED: Final = 1
 _INT32 = Struct(">i")
@@ -162,10 +164,11 @@ def encode_fetch_error(version: int, correlation_id: int, error_code: int) -> by
 
 
 def encode_fetch_request(client_id: str, topic: str, partition: int, offset: int, *, max_bytes: int) -> bytes:
-    """Shoal's own request frame, of version `OLDEST`: for all records, from this offset on, without waiting."""
+    """Shoal's own request frame, of `OWN_VERSION`: for all records, from this offset on, without waiting."""
     asked = {"Partition": partition, "FetchOffset": offset, "PartitionMaxBytes": max_bytes}
     values = {"ReplicaId": -1, "MaxBytes": max_bytes, "Topics": [{"Topic": topic, "Partitions": [asked]}]}
-    body = write_request_header(ApiKey.FETCH, OLDEST, 0, client_id) + compose(MESSAGES["FetchRequest"], OLDEST, values)
+    header = write_request_header(ApiKey.FETCH, OWN_VERSION, 0, client_id)
+    body = header + compose(MESSAGES["FetchRequest"], OWN_VERSION, values)
     return write_int32(len(body)) + body
 
 

@@ -4,15 +4,19 @@ What is not here can be read from the source again, so everything may be forgott
 is room for an answer if
 
 - all answers whose batches are here have at most `limit` bytes together (a batch keeps its whole answer in memory);
-- of its mirror's task at most `FLOW_BYTES` are here, or nothing. A task has one produce request in flight, with all
-  that it has got. That request must be answered before the mirror gives up (request.timeout.ms, 30 s), also if the
-  target is slow.
+- of its mirror's task at most `FLOW_BYTES` here are yet to be appended, or nothing. A task has one produce request in
+  flight, with all that it has got. That request must be answered before the mirror gives up (request.timeout.ms, 30 s),
+  also if the target is slow.
+
+Batches that are appended stay until their request has succeeded: if a later part of it fails, the mirror sends all of
+it again, and the rules that append nothing twice must see the same batches (appended_log.py, mirror_sequences.py).
 
 What has not come back after `_KEPT_SECONDS` is forgotten: a mirror that was restarted reads it again, or a transform
 has left the record out.
 """
 
 from collections import OrderedDict
+from dataclasses import dataclass
 
 from shoal.protocol.shallow.envelope import EnvelopeKey
 
@@ -23,15 +27,22 @@ _KEPT_SECONDS = 120.0
 _LEAST_RESTORED = 64 * 1024 * 1024  # also if the setting was lowered
 
 
+@dataclass(slots=True, eq=False)
+class _Kept:
+    batches: memoryview
+    at: float
+    is_appended: bool = False
+
+
 class KeptBatches:
     """All sizes in bytes. `limit` may change at any time; 0: nothing more is kept."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.held = 0  # of all answers
-        self._kept: OrderedDict[EnvelopeKey, tuple[memoryview, float]] = OrderedDict()
+        self._kept: OrderedDict[EnvelopeKey, _Kept] = OrderedDict()
         self._answers: dict[int, int] = {}  # by id of their buffers: how many envelopes' batches are of each
-        self._flows: dict[int, int] = {}  # bytes of batches, by `EnvelopeKey.flow`
+        self._flows: dict[int, int] = {}  # bytes that are yet to be appended, by `EnvelopeKey.flow`
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -47,7 +58,7 @@ class KeptBatches:
     def keep(self, key: EnvelopeKey, batches: memoryview, now: float) -> None:
         """`batches` are of the buffer of an answer, which must not change any more. Only where there is room for it."""
         answer, size = _answer(batches)
-        self._kept[key] = batches, now
+        self._kept[key] = _Kept(batches, now)
         if answer not in self._answers:
             self._answers[answer] = 0
             self.held += size
@@ -61,29 +72,37 @@ class KeptBatches:
 
     def find(self, key: EnvelopeKey) -> memoryview | None:
         found = self._kept.get(key)
-        return None if found is None else found[0]
+        return None if found is None else found.batches
+
+    def appended(self, key: EnvelopeKey) -> bool:
+        """Its batches are appended. False: they were not here, or that was known."""
+        found = self._kept.get(key)
+        if found is None or found.is_appended:
+            return False
+        found.is_appended = True
+        self._flows[key.flow] -= len(found.batches)
+        if not self._flows[key.flow]:
+            del self._flows[key.flow]
+        return True
 
     def forget(self, key: EnvelopeKey) -> bool:
-        """Its batches are appended. False: they were not here."""
+        """They will not be asked for any more. False: they were not here."""
+        self.appended(key)
         found = self._kept.pop(key, None)
         if found is None:
             return False
-        batches, _ = found
-        answer, size = _answer(batches)
+        answer, size = _answer(found.batches)
         self._answers[answer] -= 1
         if not self._answers[answer]:
             del self._answers[answer]
             self.held -= size
-        self._flows[key.flow] -= len(batches)
-        if not self._flows[key.flow]:
-            del self._flows[key.flow]
         return True
 
     def expire(self, now: float) -> None:
         """Call it about every second."""
         while self._kept:
-            key, (_, kept_at) = next(iter(self._kept.items()))
-            if now - kept_at < _KEPT_SECONDS:
+            key, kept = next(iter(self._kept.items()))
+            if now - kept.at < _KEPT_SECONDS:
                 break
             self.forget(key)
 

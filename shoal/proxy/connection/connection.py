@@ -704,6 +704,11 @@ class Connection:
             nothing_due=not (self.in_flight or self.handling),
         )
 
+    def require_client(self) -> None:
+        """Raises PeerLost if it has left."""
+        if self.client_has_left():
+            raise PeerLost(self._client, ConnectionResetError("it has left before its request was handled"))
+
     def client_has_left(self) -> bool:
         return self.client_out.discarding or peer_has_left(self._client)
 

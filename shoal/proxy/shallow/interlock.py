@@ -241,6 +241,7 @@ class Interlocks:
         self._all = tuple(interlocks)
         self.paired = bool(self._all)
         self.refused = RefusedRanges()
+        self.have_left: set[str | None] = set()  # the clusters of those that have left, by id and name; None: not known
         self._producers: dict[Connection, None] = {}  # open
         self._takes_sets = False
         for interlock in self._all:
@@ -260,6 +261,8 @@ class Interlocks:
     def leave(self, interlock: Interlock) -> None:
         self._all = tuple(one for one in self._all if one is not interlock)
         self.paired = bool(self._all)
+        if interlock.checks is not None:
+            self.have_left |= interlock.checks.names
 
     def say_takes_sets(self, takes_sets: bool) -> None:
         self._takes_sets = takes_sets

@@ -86,13 +86,18 @@ class Leaders:
         self._addresses = {node_id: Address(host, port) for node_id, host, port in metadata.brokers}
         self._leaders = found.leaders
         for node_id in [node_id for node_id in self._clients if node_id not in (None, *self._addresses)]:
-            self._clients.pop(node_id).close()
+            if self._is_idle(node_id):
+                self._drop(node_id)
         self.hidden = frozenset(topic.name for topic in found.topics.values() if topic.error_code not in _MISSING)
         return frozenset(wanted) - {topic for topic, _ in self._leaders}
 
     def partitions(self, topic: str) -> list[TopicPartition]:
         """As far as they are known."""
         return [partition for partition in self._leaders if partition.topic == topic]
+
+    def has(self, partition: TopicPartition) -> bool:
+        """It exists, perhaps without a leader."""
+        return partition in self._leaders
 
     def leader(self, partition: TopicPartition) -> int | None:
         """None: it is unknown, or there is none now."""
@@ -119,6 +124,10 @@ class Leaders:
         except trio.Cancelled:
             self._drop(node_id)
             raise
+
+    def _is_idle(self, node_id: int | None) -> bool:
+        """There is no request in flight to it."""
+        return True
 
     def _drop(self, node_id: int | None) -> None:
         client = self._clients.pop(node_id, None)

@@ -225,10 +225,13 @@ ROWS: Final = (
                 title="Envelopes",
                 queries=(
                     Query(_rate("shoal_envelopes_total", "listener"), "{{listener}} sent"),
+                    Query(_rate("shoal_claim_checks_total", "listener"), "{{listener}} sent as claim checks"),
+                    Query(_rate("shoal_claim_checks_read_again_total", "listener"), "{{listener}} read again"),
                     Query(_rate("shoal_opened_envelopes_total", "listener"), "{{listener}} opened"),
                     Query(_rate("shoal_reconciled_envelopes_total", "listener"), "{{listener}} reconciled"),
                 ),
                 unit="cps",
+                note="Read again: batches that the mirror did not take in time, or that another Shoal had given to it.",
             ),
             Panel(
                 title="Appended batches per produce request",

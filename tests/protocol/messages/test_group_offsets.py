@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shoal.protocol.messages.fetch import OLDEST, encode_fetch_request, read_fetch_request
+from shoal.protocol.messages.fetch import OWN_VERSION, encode_fetch_request, read_fetch_request
 from shoal.protocol.messages.group_offsets import (
     CommittedOffset,
     Coordinator,
@@ -61,7 +61,7 @@ def test_answers() -> None:
 
 def test_a_fetch_request() -> None:
     frame = encode_fetch_request("me", "orders", 2, 1 << 40, max_bytes=1000)
-    request = read_fetch_request(frame, OLDEST)
+    request = read_fetch_request(frame, OWN_VERSION)
     (asked,) = request.partitions
     assert asked[:4] == ("orders", 2, 1 << 40, 1000)
     assert (request.max_bytes, request.isolation_level) == (1000, 0)

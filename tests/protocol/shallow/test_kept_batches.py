@@ -37,6 +37,7 @@ class Kept(RuleBasedStateMachine):
         super().__init__()
         self.kept = KeptBatches(LIMIT)
         self.model: dict[EnvelopeKey, tuple[memoryview, float]] = {}
+        self.appended: set[EnvelopeKey] = set()
         self.serials = count()
         self.now = 0.0
 
@@ -55,12 +56,21 @@ class Kept(RuleBasedStateMachine):
                 self.model[key] = batches, self.now
 
     @rule(data=st.data())
-    def appended(self, data: st.DataObject) -> None:
+    def append(self, data: st.DataObject) -> None:
+        """A retry of its request may still need it."""
+        if self.model:
+            key = data.draw(st.sampled_from(sorted(self.model, key=lambda one: one.serial)))
+            assert self.kept.appended(key) == (key not in self.appended)
+            self.appended.add(key)
+
+    @rule(data=st.data())
+    def forget(self, data: st.DataObject) -> None:
         if self.model:
             key = data.draw(st.sampled_from(sorted(self.model, key=lambda one: one.serial)))
             assert self.kept.forget(key)
             del self.model[key]
             assert not self.kept.forget(key)
+            assert not self.kept.appended(key)
 
     @rule(seconds=st.sampled_from([1.0, 59.0, 61.0, 120.0]))
     def pass_time(self, seconds: float) -> None:
@@ -78,7 +88,8 @@ class Kept(RuleBasedStateMachine):
         return sum(answers.values())
 
     def of_flow(self, flow: int) -> int:
-        return sum(len(batches) for key, (batches, _) in self.model.items() if key.flow == flow)
+        waiting = self.model.keys() - self.appended
+        return sum(len(batches) for key, (batches, _) in self.model.items() if key.flow == flow and key in waiting)
 
     @invariant()
     def counts_are_true(self) -> None:

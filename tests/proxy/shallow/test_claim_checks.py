@@ -14,16 +14,17 @@ import trio
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 
+from shoal.protocol.records.batch import TRANSACTIONAL
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.envelope import EnvelopeKey, decode_key, encode_key
 from shoal.proxy.config.settings import MIB
 from shoal.proxy.statistics import CloseCause
 from tests.support.kio_messages import decode_request, response_frame
-from tests.support.rig import api_key, correlation_id
-from tests.support.shallow.brokers import ORDERS, ORDERS_ID, SourceBroker, make, version
-from tests.support.shallow.mirror import COPY, SIZE, Mirror, log, logs
+from tests.support.rig import FakeBroker, api_key, correlation_id
+from tests.support.shallow.brokers import ORDERS, ORDERS_ID, Script, SourceBroker, make, version
+from tests.support.shallow.mirror import COPY, FIRST, SIZE, Mirror, log, logs, rest
 from tests.support.shallow.rig import shallow_rig
-from tests.support.shallow.world import produced, some_batch
+from tests.support.shallow.world import poll, produced, some_batch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from tests.support.shallow.world import Seen
 
 Entity = Any
-OWN = 4  # the version of Shoal's own Fetch requests; the mirror's is another
+OWN = 10  # the version of Shoal's own Fetch requests; the mirror's is another
 ANSWERS = 30
 START = 3
 WHOLE = b"".join(log(number) for number in range(ANSWERS))
@@ -58,9 +59,13 @@ class ReadableSource(SourceBroker):
     starts: int = 0
     refuses: ErrorCode = ErrorCode.none
     is_silent: bool = False
+    is_closing: bool = False  # instead of an answer to Metadata
     address: Address | None = None
+    hung: Address | None = None  # the leader of partition 1
 
     async def answer(self, side: BrokerSide, frame: bytes) -> None:
+        if self.is_closing and api_key(frame) == ApiKey.METADATA:
+            return await side.stream.aclose()
         if api_key(frame) != ApiKey.FETCH or version(frame) != OWN:
             return await super().answer(side, frame)
         _, request = decode_request(frame, load_request_schema(1, OWN))
@@ -88,8 +93,22 @@ class ReadableSource(SourceBroker):
         entity = super()._metadata(request, schema)
         if self.address is None:
             return entity
-        where = {"node_id": 1, "host": self.address.host, "port": self.address.port, "rack": None}
-        return replace(entity, brokers=(make(schema, "MetadataResponseBroker", **where),))
+        nodes = [(1, self.address)] + ([(2, self.hung)] if self.hung else [])
+        brokers = tuple(
+            make(schema, "MetadataResponseBroker", node_id=node, host=at.host, port=at.port, rack=None)
+            for node, at in nodes
+        )
+        leaders = {1: 2} if self.hung else {}
+        topics = tuple(
+            replace(
+                topic,
+                partitions=tuple(
+                    replace(one, leader_id=leaders.get(one.partition_index, 1)) for one in topic.partitions
+                ),
+            )
+            for topic in entity.topics
+        )
+        return replace(entity, brokers=brokers, topics=topics)
 
 
 @asynccontextmanager
@@ -216,10 +235,205 @@ async def test_a_source_that_does_not_answer_lets_the_mirror_try_again(clock: Mo
         error, message = await retry(mirror, given)
         assert error is ErrorCode.request_timed_out
         assert "the source does not answer" in (message or "")
-        assert trio.current_time() - began == pytest.approx(20, abs=0.5)
-        source.is_silent = False
+        assert trio.current_time() - began == pytest.approx(10, abs=0.5)
+        assert not mirror.r.unwrap.tally.mismatches, "it will be what its key says"
+        source.is_silent, began = False, trio.current_time()
+        assert (await retry(mirror, given))[0] is ErrorCode.request_timed_out
+        assert trio.current_time() - began < 0.1, "at once: other partitions of a request shall not wait"
+        await trio.sleep(7)
         await mirror.produce(given)
         assert mirror.copied == logs(START + 1)
+
+
+@asynccontextmanager
+async def two_leaders() -> AsyncIterator[tuple[Mirror, list[Seen], list[Seen]]]:
+    """-> the mirror, and two claim checks whose batches are not here: their source partitions have two leaders, and the
+    first of these accepts connections and does not answer.
+    """
+
+    async def nothing(side: BrokerSide, frame: bytes) -> None:
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start((hung := FakeBroker(nothing)).run)
+        async with mirroring() as mirror:
+            (seen,) = good = await mirror.fetch()
+            source = source_of(mirror)
+            source.hung, source.topics = hung.address, {ORDERS_ID: (ORDERS, 2)}
+            checks_of(mirror).kept.clear()
+            key = encode_key(replace(key_of(seen), partition=1, serial=1))
+            mirror.producer.patience = 60
+            yield mirror, [seen._replace(record=seen.record._replace(key=key))], good
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_leader_that_hangs_delays_no_other_one(clock: MockClock) -> None:
+    async with two_leaders() as (mirror, bad, good):
+        other, answers = await mirror.r.producer(), list[ErrorCode]()
+
+        async def fail() -> None:
+            await other.send(other.request({("elsewhere", 0): produced(bad)}))
+            answers.extend(error for error, _ in (await other.answers()).values())
+
+        other.patience = 60
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail)
+            await trio.sleep(0.5)
+            began = trio.current_time()
+            await mirror.produce(good)
+            assert trio.current_time() - began < 0.1
+            assert mirror.copied == logs(START + 1)
+        assert answers == [ErrorCode.request_timed_out]
+
+
+async def test_what_cannot_be_read_delays_the_rest_of_its_request_once(clock: MockClock) -> None:
+    async with two_leaders() as (mirror, bad, good):
+        waits = list[float]()
+        for number in range(3):
+            began = trio.current_time()
+            sets: dict[Place, bytes] = {("elsewhere", 1): produced(bad), (COPY, 0): produced(good)}
+            await mirror.producer.send(mirror.producer.request(sets))
+            errors = {index: error for index, (error, _) in (await mirror.producer.answers()).items()}
+            assert errors == {1: ErrorCode.request_timed_out, 0: ErrorCode.none}, number
+            waits.append(trio.current_time() - began)
+            good = await mirror.fetch()
+        assert waits == pytest.approx([10, 0, 0], abs=0.5)
+        assert mirror.copied == logs(START + 3)
+
+
+async def test_a_topic_that_is_gone_for_a_minute_is_refused_for_good(clock: MockClock) -> None:
+    async with mirroring() as mirror:
+        given = await mirror.fetch()
+        checks_of(mirror).kept.clear()
+        source, mirror.producer.patience = source_of(mirror), 60
+        source.topics, source.refuses = {}, ErrorCode.unknown_topic_or_partition
+        found, began = list[ErrorCode](), trio.current_time()
+        while not found or found[-1] is ErrorCode.request_timed_out:
+            assert trio.current_time() - began < 90
+            error, message = await retry(mirror, given)
+            found.append(error)
+            await trio.sleep(1)
+        assert found[-1] is ErrorCode.invalid_record
+        assert "has had no orders-0" in (message or "")
+        assert trio.current_time() - began > 55
+
+
+async def test_another_source_whose_cluster_is_not_known_is_not_asked(clock: MockClock) -> None:
+    class Dead(SourceBroker):
+        async def answer(self, side: BrokerSide, frame: bytes) -> None:
+            await trio.sleep_forever()
+
+    async with mirroring(second=Dead()) as mirror:
+        given = await mirror.fetch()
+        checks_of(mirror).kept.clear()
+        await mirror.produce(given)
+        assert mirror.copied == logs(START + 1)
+
+
+async def test_when_one_of_two_source_listeners_has_left_its_mirror_tries_again(clock: MockClock) -> None:
+    second = ReadableSource(cluster_id="the second source")
+    async with mirroring(second=second, learn=True, same_cluster=False) as mirror:
+        given = await mirror.fetch()
+        mirror.r.unwrap.interlocks.leave(mirror.r.wrap.interlock)
+        error, _ = await retry(mirror, given)
+        assert error is ErrorCode.request_timed_out
+
+
+async def test_a_mirror_that_has_left_gets_nothing_appended_later(clock: MockClock) -> None:
+    """It may have begun again meanwhile, and be further on."""
+    async with mirroring() as mirror:
+        given, source, r = await mirror.fetch(), source_of(mirror), mirror.r
+        checks_of(mirror).kept.clear()
+        source.refuses = ErrorCode.not_leader_or_follower
+        await mirror.producer.send(mirror.producer.request({(COPY, 0): produced(given)}))
+        await trio.sleep(1)
+        await mirror.producer.stream.aclose()
+        again = Mirror(r, await r.consumer(), await r.producer())
+        again.number = START
+        source.sets = [{(ORDERS, 0): log(number)} for number in range(START, ANSWERS)]
+        for _ in range(2):
+            await again.copy()
+        copied = again.copied
+        source.refuses = ErrorCode.none
+        await trio.sleep(30)
+        assert again.copied == copied == logs(START + 2)
+
+
+async def test_what_is_appended_stays_until_its_request_has_succeeded(clock: MockClock) -> None:
+    """The target's leader moves in the middle of a request, and meanwhile the source deletes what is appended."""
+    async with mirroring() as mirror:
+        source, target, kept = source_of(mirror), mirror.r.target, checks_of(mirror).kept
+        given = [one for _ in range(3) for one in await mirror.fetch()]
+        own, at = len(source.own), len(target.requests)
+        moved = Script(errors={0: ErrorCode.not_leader_or_follower})
+        target.scripts.update({at + number: moved for number in range(4, 8)})
+        assert (await retry(mirror, given))[0] is ErrorCode.not_leader_or_follower
+        assert 0 < len(mirror.copied) - START * SIZE < 3 * SIZE
+        assert len(kept) == 3
+        target.scripts.clear()
+        source.starts = (START + 2) * SIZE
+        await mirror.produce(given)
+        assert mirror.copied == logs(START + 3)
+        assert (len(source.own), len(kept), kept.held) == (own, 0, 0)
+
+
+async def test_what_was_read_again_for_nothing_does_not_stay(clock: MockClock) -> None:
+    async with mirroring() as mirror:
+        given, kept = await mirror.fetch(), checks_of(mirror).kept
+        await mirror.produce(given)
+        await mirror.produce(given)  # the answer was lost
+        assert mirror.r.unwrap.tally.read_again == 1
+        assert (len(kept), kept.held) == (0, 0)
+        assert is_check(await mirror.fetch())
+
+
+async def test_batches_of_aborted_transactions_do_not_stay(clock: MockClock) -> None:
+    @dataclass
+    class Transactional(ReadableSource):
+        aborted: tuple[int, int] | None = None
+
+        def fetched(self, schema: type[Entity], sets: Any, error: ErrorCode = ErrorCode.none) -> Entity:
+            entity = super().fetched(schema, sets, error)
+            if self.aborted is None or schema.__version__ == OWN:
+                return entity
+            producer, first = self.aborted
+            listed = (make(schema, "AbortedTransaction", producer_id=producer, first_offset=first),)
+            ((topic,),) = (entity.responses,)
+            (partition,) = topic.partitions
+            return replace(
+                entity, responses=(replace(topic, partitions=(replace(partition, aborted_transactions=listed),)),)
+            )
+
+    async with mirroring(Transactional()) as mirror:
+        source, kept, at = source_of(mirror), checks_of(mirror).kept, START * SIZE
+        assert isinstance(source, Transactional)
+        aborted = some_batch(at, FIRST, attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0)
+        source.sets, source.aborted = [{(ORDERS, 0): aborted + rest(START)}], (7, at)
+        seen = poll(await mirror.consumer.fetch(at, isolation_level=1))
+        assert [key_of(one).is_claim_check for one in seen] == [True, True]
+        assert len(kept) == 1
+        await mirror.produce(seen[1:])
+        assert kept.held == 0
+
+
+async def test_names_in_forged_claim_checks_are_not_asked_for_for_ever(clock: MockClock) -> None:
+    """Also if the source does not answer."""
+    async with mirroring() as mirror:
+        (seen,) = await mirror.fetch()
+        source, mirror.producer.patience = source_of(mirror), 60
+        source.is_closing = True
+        keys = [encode_key(replace(key_of(seen), topic=f"none-{number}", serial=number)) for number in range(50)]
+        forged = [seen._replace(record=seen.record._replace(key=key)) for key in keys]
+        assert (await retry(mirror, forged))[0] is ErrorCode.request_timed_out
+        source.is_closing = False
+        await trio.sleep(10)
+        checks_of(mirror).kept.clear()
+        source.refuses = ErrorCode.not_leader_or_follower
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(mirror.produce, [seen])
+            await trio.sleep(1)
+            source.refuses = ErrorCode.none
+        assert {topic.name for topic in source.asked[-1].topics} == {ORDERS}
 
 
 async def test_a_leader_that_has_moved_is_asked_again(clock: MockClock) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from shoal.protocol.messages.fetch import OLDEST, encode_fetch_request, read_fetch_response
+from shoal.protocol.messages.fetch import OWN_VERSION, encode_fetch_request, read_fetch_response
 from shoal.protocol.messages.group_offsets import (
     encode_find_coordinator,
     encode_offset_fetch,
@@ -96,7 +96,7 @@ class ClusterReader:
         while at < end:
             request = encode_fetch_request(_CLIENT_ID, *partition, at, max_bytes=_FETCH_BYTES)
             frame = await self._brokers.exchange(node_id, request)
-            (answer,) = read_fetch_response(frame, OLDEST).partitions
+            (answer,) = read_fetch_response(frame, OWN_VERSION).partitions
             if answer.error_code:
                 raise Cannot(f"cluster {self.name!r} answers {error_name(answer.error_code)} for {name}")
             following = at

@@ -5,7 +5,8 @@
                  `keep`      keeps an envelope's batches -> what the mirror gets instead
     unwrap path  `kept.find` its batches, if they are here
                  `read`      its batches from the source, otherwise: after a restart, or for a mirror's late retry
-                 `appended`  forgets them
+                 `appended`  makes room
+                 `done`      forgets them
 
 So a claim check is worth its batches as long as the source has them, whatever happens to this process.
 """
@@ -13,8 +14,10 @@ So a claim check is worth its batches as long as the source has them, whatever h
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
@@ -45,8 +48,11 @@ _PROVE_AGAIN_SECONDS = 30.0
 _MAX_TOPICS = 20_000  # of which something is kept; 100 bytes each, and their names are in Shoal's Metadata requests
 _QUIET_SECONDS = 300.0  # between two lines about one topic
 _ROOM_SECONDS = 0.5  # fetch.max.wait.ms
-# A mirror gives up after 30 s (request.timeout.ms), and asks again.
-_READ_SECONDS = 20.0
+_READ_SECONDS = 10.0  # a mirror gives up after 30 s (request.timeout.ms), and asks again
+_SILENT_SECONDS = 6.0  # a partition that could not be read is not asked for; its requests are refused at once
+_SHORT_READ_SECONDS = 2.0  # and after that, until it can be read
+_MAX_PARTITIONS = 1_000  # of one request, read at once; some KiB each
+_MAX_SILENT = 10_000
 _RETRY_SECONDS = 0.25  # twice as long each time: a claim check may be forged, so that it reads much
 _LONGEST_PAUSE = 4.0
 _REFUSE_SECONDS = 1.0  # so a client cannot try out all checksums
@@ -64,8 +70,11 @@ class ClaimChecks:
         self._next_try: dict[tuple[str | None, str], float] = {}
         self._is_proving = self._has_ended = False
         self._scopes: set[trio.CancelScope] = set()  # of questions to the source
+        self._silent: OrderedDict[TopicPartition, tuple[float, str]] = (
+            OrderedDict()
+        )  # when last asked, and why not read
         self._throttle = LogThrottle()
-        self._appended = trio.Event()
+        self._changed = trio.Event()
         self._stuck: set[int] = set()  # flows for which no room came in time: they do not wait until some does
 
     def use(self, settings: ListenerSettings) -> None:
@@ -146,7 +155,7 @@ class ClaimChecks:
             return
         with trio.move_on_after(_ROOM_SECONDS) as scope:
             while not self.kept.has_room(flow, answer):
-                await self._appended.wait()
+                await self._changed.wait()
         if scope.cancelled_caught:
             self._stuck.add(flow)
 
@@ -166,26 +175,46 @@ class ClaimChecks:
         What is read stays here until it is appended, so that a mirror that tries again does not begin anew.
         """
         found: dict[EnvelopeKey, memoryview | Refused] = {}
-        errors = dict.fromkeys(keys, "Shoal ends, or the source does not answer")
-        pause = _RETRY_SECONDS
-        with self._asking(_READ_SECONDS):
-            while errors:
-                for key in list(errors):
-                    try:
-                        found[key] = await self._read(key)
-                        del errors[key]
-                    except NoAnswer as error:
-                        errors[key] = str(error)
-                if errors:
-                    await trio.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE)
-        for key, why in errors.items():
-            what = f"{key}: its batches are not here any more, and not read from the source yet: {why}"
-            found[key] = Refused(error_code=TRY_AGAIN, message=what)
+        partitions: dict[TopicPartition, list[EnvelopeKey]] = {}
+        for key in keys:
+            partitions.setdefault(key.source, []).append(key)
+        with self._asking(_READ_SECONDS + 1):  # each partition has its own time
+            async with trio.open_nursery() as nursery:
+                for partition in islice(partitions, _MAX_PARTITIONS):
+                    nursery.start_soon(self._read_partition, partition, partitions[partition], found)
+        for key in keys:
+            if key not in found:
+                _, why = self._silent.get(key.source, (0, "Shoal ends, or much is missing"))
+                what = f"{key}: its batches are not here any more, and not read from the source yet: {why}"
+                found[key] = Refused(error_code=TRY_AGAIN, message=what)
         if any(isinstance(one, Refused) and one.error_code == ErrorCode.INVALID_RECORD for one in found.values()):
             await trio.sleep(_REFUSE_SECONDS)
         self._say_read(found)
         return found
+
+    async def _read_partition(
+        self, partition: TopicPartition, keys: Sequence[EnvelopeKey], found: dict[EnvelopeKey, memoryview | Refused]
+    ) -> None:
+        """A partition that could not be read delays requests for others only little: they may come together."""
+        asked_at, why = self._silent.get(partition, (float("-inf"), "the source does not answer"))
+        is_known = partition in self._silent
+        if trio.current_time() < asked_at + _SILENT_SECONDS:
+            return
+        pause = _RETRY_SECONDS
+        with trio.move_on_after(_SHORT_READ_SECONDS if is_known else _READ_SECONDS) as scope:
+            for key in keys:
+                while key not in found:
+                    try:
+                        found[key] = await self._read(key)
+                    except NoAnswer as error:
+                        why = str(error)
+                        await trio.sleep(pause)
+                        pause = min(2 * pause, _LONGEST_PAUSE)
+        self._silent.pop(partition, None)
+        if scope.cancelled_caught and keys[0] not in found:
+            self._silent[partition] = trio.current_time(), why
+            if len(self._silent) > _MAX_SILENT:
+                self._silent.popitem(last=False)
 
     async def _read(self, key: EnvelopeKey) -> memoryview | Refused:
         """Raises NoAnswer."""
@@ -217,15 +246,29 @@ class ClaimChecks:
             )
             log.info("batches-read-again", extra=event(text, listener=name, bytes=size))
 
+    @property
+    def names(self) -> set[str | None]:
+        """What a key may have for this listener's cluster: the id, or the name while the id was unknown."""
+        return {self._cluster.cluster_id, self._cluster.name}
+
     def is_of(self, key: EnvelopeKey) -> bool:
-        """It is of this listener's cluster. (As the key has it: the id, or the name while the id was unknown.)"""
+        """It is of this listener's cluster."""
         return key.cluster in (self._cluster.cluster_id, self._cluster.name)
 
     def appended(self, key: EnvelopeKey) -> None:
+        """There is more room for its mirror's task."""
+        if self.is_of(key) and self.kept.appended(key):
+            self._say_room(key.flow)
+
+    def done(self, key: EnvelopeKey) -> None:
+        """Its request has succeeded, or its mirror never gets it."""
         if self.is_of(key) and self.kept.forget(key):
-            self._stuck = {flow for flow in self._stuck if flow != key.flow and self.kept.has_any(flow)}
-            self._appended.set()
-            self._appended = trio.Event()
+            self._say_room(key.flow)
+
+    def _say_room(self, flow: int) -> None:
+        self._stuck = {one for one in self._stuck if one != flow and self.kept.has_any(one)}
+        self._changed.set()
+        self._changed = trio.Event()
 
     # -- both --------------------------------------------------------------------------------------------------------
 

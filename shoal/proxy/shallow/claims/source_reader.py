@@ -1,12 +1,13 @@
-"""Shoal's own Fetch requests to the source: the batches of an envelope once more, over a connection of Shoal's own."""
+"""Shoal's own Fetch requests to the source: the batches of an envelope once more, over connections of Shoal's own."""
 
 from __future__ import annotations
 
+from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.protocol.messages.fetch import OLDEST, encode_fetch_request, read_fetch_response
+from shoal.protocol.messages.fetch import OWN_VERSION, encode_fetch_request, read_fetch_response
 from shoal.protocol.records.batch import body_crcs
 from shoal.protocol.records.scan import scan
 from shoal.protocol.wire.crc import crc32c
@@ -21,18 +22,26 @@ if TYPE_CHECKING:
 
 __all__ = ["NotAtSource", "SourceReader"]
 
+# A new broker may not know a topic for some seconds. (If it takes longer, a mirror's task must be restarted, and loses
+# nothing.)
+_GONE_SECONDS = 60.0
+_MAX_MISSING = 1_000  # partitions; a client may name any
+
 
 class NotAtSource(Exception):
     """The source does not have these batches any more; the message says what it has."""
 
 
 class SourceReader(Leaders):
-    """One request at a time."""
+    """One request at a time to each broker."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._topics: set[str] = set()  # all that were asked for: what is learnt replaces what was known
-        self._is_free = trio.Lock()
+        self._missing: OrderedDict[TopicPartition, float] = OrderedDict()  # since when the source has had none
+        self._doubtful: set[TopicPartition] = set()  # the leader has not answered as a leader does
+        self._questions = 0  # answered ones
+        self._free: defaultdict[int | None, trio.Lock] = defaultdict(trio.Lock)  # by node id; None: a bootstrap broker
 
     async def batches(self, partition: TopicPartition, key: EnvelopeKey) -> bytearray:
         """Those of the envelope, as they were. Raises NoAnswer and NotAtSource."""
@@ -59,35 +68,68 @@ class SourceReader(Leaders):
 
     async def record_set(self, partition: TopicPartition, offset: int, max_bytes: int) -> bytes:
         """From the batch with this offset on; empty at the end. Raises NoAnswer and NotAtSource."""
-        async with self._is_free:
-            frame = await self._ask(partition, offset, max_bytes)
+        leader = await self._leader_now(partition)
+        request = encode_fetch_request(CLIENT_ID, partition.topic, partition.partition, offset, max_bytes=max_bytes)
         try:
-            fetched = read_fetch_response(frame, OLDEST).partitions
+            async with self._free[leader]:
+                frame = await self.exchange(leader, request)
+            fetched = read_fetch_response(frame, OWN_VERSION)
+            answered = [one for one in fetched.partitions if (one.topic, one.partition) == partition]
+            if len(answered) != 1:
+                raise NoAnswer(f"an answer about {len(fetched.partitions)} partitions, not about {partition.topic}")
+            (one,) = answered
+            if one.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise NotAtSource(f"the source has no offset {offset} any more")
+            if one.error_code:
+                raise NoAnswer(error_name(one.error_code))
         except RemoteProtocolError as error:
             raise NoAnswer(str(error)) from error
-        answered = [one for one in fetched if (one.topic, one.partition) == partition]
-        if len(answered) != 1:
-            raise NoAnswer(f"an answer about {len(fetched)} partitions, not about {partition.topic}")
-        (one,) = answered
-        if one.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            raise NotAtSource(f"the source has no offset {offset} any more")
-        if one.error_code:
-            self.ask_again()  # the leader has moved, most likely
-            raise NoAnswer(error_name(one.error_code))
+        except NoAnswer:
+            self._doubtful.add(partition)
+            raise
         return frame[one.start : one.end]
 
-    async def _ask(self, partition: TopicPartition, offset: int, max_bytes: int) -> bytes:
+    async def _leader_now(self, partition: TopicPartition) -> int:
+        topic = partition.topic
+        if self.leader(partition) is None or partition in self._doubtful:
+            await self._look_up(partition)
+        leader, now = self.leader(partition), trio.current_time()
+        if leader is not None:
+            return leader
+        if topic in self.hidden:
+            raise NoAnswer(f"the source does not say whether topic {topic} exists (has Shoal's user Describe for it?)")
+        if now - self._missing.get(partition, now) >= _GONE_SECONDS:
+            raise NotAtSource(f"the source has had no {topic}-{partition.partition} for {_GONE_SECONDS:g} s")
+        raise NoAnswer(f"no leader of {topic}-{partition.partition} is known")
+
+    async def _look_up(self, partition: TopicPartition) -> None:
+        """One question for all topics that wait for it."""
         self._topics.add(partition.topic)
-        if self.leader(partition) is None:
+        before = self._questions
+        async with self._free[None]:
+            if self._questions != before and self.leader(partition) is not None:
+                return
             self.ask_again()
-        self._topics -= await self.learn(self._topics) or frozenset()  # a client may name any
-        leader = self.leader(partition)
-        if leader is None:
-            raise NoAnswer(f"no leader of {partition.topic}-{partition.partition} is known")
-        request = encode_fetch_request(CLIENT_ID, partition.topic, partition.partition, offset, max_bytes=max_bytes)
-        return await self.exchange(leader, request)
+            try:
+                missing = await self.learn({partition.topic, *self._topics}) or frozenset[str]()
+            except NoAnswer:
+                self._topics.discard(partition.topic)
+                raise
+            self._questions += 1
+        self._topics -= missing  # a client may name any
+        self._doubtful.discard(partition)
+        if self.has(partition) or partition.topic in self.hidden:
+            self._missing.pop(partition, None)
+        else:
+            self._missing.setdefault(partition, trio.current_time())
+            if len(self._missing) > _MAX_MISSING:
+                self._missing.popitem(last=False)
+
+    def _is_idle(self, node_id: int | None) -> bool:
+        return not self._free[node_id].locked()
 
     def end(self) -> None:
         """A request in flight is cancelled by its caller, and closes its connection itself."""
-        if not self._is_free.locked():
-            self.close()
+        for node_id in list(self._clients):
+            if self._is_idle(node_id):
+                self._drop(node_id)

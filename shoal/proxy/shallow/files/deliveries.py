@@ -1,13 +1,14 @@
 """The log of appended batches (protocol/shallow/unwrap/appended_log.py) in a file, over restarts and kills.
 
     2048 bytes   "shoal deliveries 2", padded
-    2048 bytes   each: a row of JSON, padded; the row of an item is written again with every change of it
+    2048 bytes   each: a row of JSON, padded, with its CRC-32 at the end; the row of an item is written again with every
+                 change of it
 
 When Shoal ends, a part of a mirror's request may be appended: the broker refused the next batch, or did not answer, or
 Shoal was killed. The mirror retries at the next Shoal, which must not append that part again. A row is written after
 the broker has answered, so it is true whatever happens later; if later ones are missing, more is appended twice. A
-write is within a page, which a kill does not divide. An envelope's key identifies one copy, so no row applies to
-another one.
+write is within a page, which a kill does not divide; a crash of the machine may, and then the CRC is wrong. An
+envelope's key identifies one copy, so no row applies to another one.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import errno
 import json
 import logging
 import os
+import zlib
 from collections import OrderedDict
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shoal.protocol.shallow.envelope import EnvelopeKey, decode_key, encode_key
@@ -42,8 +45,11 @@ _LOST = "an envelope that is appended in part may be appended twice after a rest
 _ROW = 2048  # two names of topics have up to 249 characters each, one of them in hexadecimal digits
 _MAX_ROWS = 4096  # a mirror retries what it has in flight, which are some hundred envelopes for each of its tasks
 _MAX_TEXT = 60  # characters of a refusal's text that are kept
+_TAIL = 9  # bytes: the CRC-32 in hexadecimal digits, and a line feed
+_HEADER = _FIRST.encode().ljust(_ROW - 1) + b"\n"
 
 _Item: TypeAlias = "tuple[TopicPartition, Hashable]"
+_Row: TypeAlias = "tuple[TopicPartition, Hashable, Appended]"
 
 
 class DeliveriesLog(AppendedLog, OpenFile):
@@ -57,51 +63,58 @@ class DeliveriesLog(AppendedLog, OpenFile):
         self._rows: OrderedDict[_Item, tuple[int, str]] = OrderedDict()  # the place of each, and its row's beginning
         self._free: list[int] = []  # places before the end that have no row
         self._end = 1
+        self._ages = count()  # of rows, so that the oldest is known in the next process, too
 
     def open(self, path: Path, failed: Callable[[], None] = lambda: None) -> None:
         """Load the file, and write every change to it from now on."""
         self._path, self._failed = path, failed
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._take_former(path)
+            former = self._take_former(path)
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._load(self._fd)
+            for row in former:
+                self.record(*row)
         except (OSError, ValueError) as error:
             self._let_go()
             failed()
             text = f"cannot use {path} ({error}): {_LOST}"
             log.warning("state-file-not-read", extra=event(text, file=str(path), error=str(error)))
 
-    def _take_former(self, path: Path) -> None:
+    def _take_former(self, path: Path) -> list[_Row]:
         with suppress(FileNotFoundError), path.open("rb") as file:
             is_former = file.read(len(_FORMER) + 1) == f"{_FORMER}\n".encode()
-        if path.exists() and is_former:
-            former = KeptLines(path=path, first=_FORMER, lost=_LOST, failed=self._failed)
-            for target, identity, done in former.take(_decode):
-                super().record(target, identity, done)
+        if not path.exists() or not is_former:
+            return []
+        return KeptLines(path=path, first=_FORMER, lost=_LOST, failed=self._failed).take(_decode)
 
     def _load(self, fd: int) -> None:
         """Raises ValueError for a file that is not Shoal's, and OSError."""
         content = os.pread(fd, (1 + self._max_rows) * _ROW, 0)
-        if content and content[:_ROW] != _padded(_FIRST):
+        first = content[:_ROW]
+        if not _HEADER.startswith(first) and first.strip(b"\0"):
             raise ValueError("it is not Shoal's: move it away, or choose another state-dir")
-        if not content:
-            os.pwrite(fd, _padded(_FIRST), 0)
+        if first != _HEADER:  # new, or the machine has crashed
+            os.pwrite(fd, _HEADER, 0)
         self._end = max(len(content) // _ROW, 1)
+        found = list[tuple[int, int, _Row]]()
         for place in range(1, self._end):
+            row = content[place * _ROW : (place + 1) * _ROW]
             try:
-                target, identity, done = _decode(json.loads(content[place * _ROW : (place + 1) * _ROW]))
-            except (ValueError, TypeError, RemoteProtocolError, RecursionError):
+                age, *said = _checked(row)
+                found.append((int(age), place, _decode(said)))
+            except (ValueError, TypeError, OverflowError, RemoteProtocolError, RecursionError):
                 self._free.append(place)  # it is blank, or the machine has crashed
-                continue
+        for age, place, (target, identity, done) in sorted(found, key=lambda one: one[0]):
             self._rows[target, identity] = place, _beginning(target, identity)
+            self._ages = count(age + 1)
             super().record(target, identity, done)
 
     def record(self, partition: TopicPartition, identity: Hashable, delivered: Appended) -> None:
         super().record(partition, identity, delivered)
         if self._fd is not None:
             place, beginning = self._place((partition, identity))
-            self._write(place, f"{beginning}{json.dumps(_done(delivered))[1:]}")
+            self._write(place, f"[{next(self._ages)}, {beginning}{json.dumps(_done(delivered))[1:]}")
 
     def _place(self, item: _Item) -> tuple[int, str]:
         known = self._rows.get(item)
@@ -141,6 +154,7 @@ class DeliveriesLog(AppendedLog, OpenFile):
             self._blank(item)
         new = DeliveriesLog(self._limit, max_rows=self._max_rows)
         new._path, new._failed, new._free, new._end = self._path, self._failed, self._free, self._end
+        new._ages = self._ages
         new._fd, self._fd = self._fd, None
         return new
 
@@ -154,12 +168,20 @@ class DeliveriesLog(AppendedLog, OpenFile):
 def _padded(row: str) -> bytes:
     """Too long a row is no row."""
     encoded = row.encode()
-    return (encoded if len(encoded) < _ROW else b"").ljust(_ROW - 1) + b"\n"
+    padded = (encoded if len(encoded) <= _ROW - _TAIL else b"").ljust(_ROW - _TAIL)
+    return b"%b%08x\n" % (padded, zlib.crc32(padded))
+
+
+def _checked(row: bytes) -> Any:
+    """Raises ValueError."""
+    if row[-_TAIL:] != b"%08x\n" % zlib.crc32(row[:-_TAIL]):
+        raise ValueError("it is damaged")
+    return json.loads(row[:-_TAIL])
 
 
 def _beginning(target: TopicPartition, identity: Hashable) -> str:
-    """A row up to its numbers."""
-    return f"{json.dumps([*target, *encode_identity(identity)])[:-1]}, "
+    """A row between its age and its numbers."""
+    return f"{json.dumps([*target, *encode_identity(identity)])[1:-1]}, "
 
 
 def _done(delivered: Appended) -> list[object]:
@@ -170,12 +192,16 @@ def _done(delivered: Appended) -> list[object]:
     return [*delivered[:4], [refusal.error_code, texts, refusal.batches]]
 
 
-def _decode(row: Any) -> tuple[TopicPartition, Hashable, Appended]:
-    """Raises ValueError, TypeError, RemoteProtocolError."""
+def _decode(row: Any) -> _Row:
+    """Raises ValueError, TypeError, OverflowError, RemoteProtocolError."""
     topic, partition, kind, said, *numbers, refusal = row
     batches, records, first, last = map(int, numbers)
+    identity = decode_identity(kind, said)
+    most = identity.batches if isinstance(identity, EnvelopeKey) else batches
+    if not 0 <= batches <= most or records < 0:
+        raise ValueError("more than the item has")
     done = Appended(batches, records, first, last, _refusal(refusal))
-    return TopicPartition(str(topic), int(partition)), decode_identity(kind, said), done
+    return TopicPartition(str(topic), int(partition)), identity, done
 
 
 def _refusal(said: list[Any] | None) -> Refusal | None:

@@ -68,7 +68,7 @@ class KeptLines:
                 raise ValueError("it is not Shoal's")
             rows = [decode(json.loads(line)) for line in text.splitlines()[1:]]
             self._remove()
-        except (OSError, ValueError, TypeError, RemoteProtocolError, RecursionError) as error:
+        except (OSError, ValueError, TypeError, OverflowError, RemoteProtocolError, RecursionError) as error:
             self.failed()
             text = f"cannot read {self.path} ({error}): {self.lost}"
             log.warning("state-file-not-read", extra=event(text, file=str(self.path), error=str(error)))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterable, Mapping, Sequence
 
+    from shoal.protocol.shallow.envelope import EnvelopeKey
     from shoal.protocol.shallow.refused import RefusedRanges
     from shoal.protocol.shallow.unwrap.findings import Finding, Outcome
     from shoal.protocol.shallow.unwrap.plan import Plan, Refused
@@ -157,12 +158,21 @@ class Fold:
                 assert_never(finding)
 
     def arrived(self, schedule: Schedule) -> None:
-        """Report plain records after the last envelope of each partition; those before it are known by the envelope."""
+        """Forget the claim checks of each partition that has succeeded, and report the plain records after its last
+        envelope; those before it are known by the envelope.
+        """
         outcomes = schedule.outcomes()
         for partition, items in schedule.items.items():
+            if not outcomes[partition].error_code:
+                self._forget([item.key for item in items if item.key is not None and item.key.is_claim_check])
             plain = items[-1] if items else None
             if plain is not None and plain.key is None and len(items) > 1 and not outcomes[partition].error_code:
                 self._target.monitors.arrived(partition, sum(plain.batches.records), hash(plain.identity))
+
+    def _forget(self, keys: Sequence[EnvelopeKey]) -> None:
+        for checks in self._target.interlocks.checks if keys else ():
+            for key in keys:
+                checks.done(key)
 
     def _count(self, appended: RecordSetAppended) -> None:
         tally = self._target.tally

@@ -26,6 +26,7 @@ from shoal.protocol.records.batch import BatchHeader, read_batch_header
 from shoal.protocol.records.rebatch import compress_plain
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.same_offsets.fenced import FencedPartition
+from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN
 from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Prepared
 from shoal.protocol.shallow.unwrap.plan import MAX_OUTER_BYTES, Missing, Plan, Refused, Stripped, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
@@ -145,7 +146,6 @@ class UnwrapPath:
         self.interlocks = interlocks
         self.monitors = monitors
         self._locks = PartitionLocks()
-        self._was_paired = interlocks.paired
         self._takes_sets: dict[int, bool] = {}  # by node id
         codec = settings.shallow.plain_compression
         self._plain_codec = Codec[codec.upper()] if codec else None
@@ -256,6 +256,7 @@ class UnwrapPath:
             for checks in set(wanted.values()):
                 found |= await checks.read([key for key, of in wanted.items() if of is checks])
             self.tally.read_again += sum(not isinstance(found[key], Refused) for key in wanted)
+            connection.require_client()  # a mirror that was killed may have begun again, and this is older
 
     async def _open(
         self, connection: Connection, frame: bytearray, header: RequestHeader, again: Mapping[EnvelopeKey, Found]
@@ -338,9 +339,7 @@ class UnwrapPath:
         self, frame: bytearray, partitions: Sequence[ProducePartition], again: Mapping[EnvelopeKey, Found]
     ) -> list[_Planned]:
         plans: list[_Planned] = []
-        self._was_paired |= self.interlocks.paired
-        is_leaving = self._was_paired and not self.interlocks.paired
-        redemption = Redemption(list(self.interlocks.checks), again, is_leaving=is_leaving)
+        redemption = Redemption(list(self.interlocks.checks), again, self.interlocks.have_left)
         opened, began = 0, trio.current_time()
         for _, _, start, end in partitions:
             plan = plan_record_set(frame, start, end, plain_codec=self._plain_codec, find=redemption.find)
@@ -390,7 +389,7 @@ class UnwrapPath:
                 self.interlocks.produced(connection, partition.topic, partition.partition, record_set)
                 if isinstance(plan, BatchHeader):
                     self.monitors.arrived(partition, plan.record_count, plan.crc)
-            elif plan is not _UNKNOWN:
+            elif plan is not _UNKNOWN and plan.error_code != TRY_AGAIN:
                 self.target.reconciliation.refused()
 
     async def _prove(self, connection: Connection) -> None:

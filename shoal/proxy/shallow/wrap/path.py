@@ -459,6 +459,9 @@ class WrapPath:
         judgement.wrapped(partition.ref, wrapped)
         self.tally.wrapped(wrapped)
         awaited = delivered(partition.frame, scanned, wrapped.envelopes, partition.aborted)
+        if self._checks is not None and len(awaited) < len(wrapped.envelopes):
+            for key in {*wrapped.envelopes} - {*awaited}:  # of aborted transactions: the mirror drops them
+                self._checks.done(key)
         read = partition.read
         if wrapped.next_offset < 0:
             return wrapped.parts, HandedOut(read, read.next_offset, awaited)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
+from shoal.protocol.shallow.envelope import EnvelopeKey, encode_key
 from shoal.protocol.shallow.unwrap.appended_log import Appended, Refusal
 from shoal.protocol.shallow.unwrap.plan import Plan, plan_record_set
 from shoal.protocol.wire.types import TopicPartition
@@ -135,8 +137,9 @@ def test_an_orderly_stop_of_an_earlier_version_is_taken_over(tmp_path: Path) -> 
         for target, identity, done in items()
     ]
     KeptLines(path=path, first="shoal deliveries 1", lost="").save(rows)
-    deliveries = opened(path)
-    assert known(deliveries) == {(target, identity): done for target, identity, done in items()}
+    wanted = {(target, identity): done for target, identity, done in items()}
+    for _ in range(2):  # the first process was killed
+        assert known(opened(path)) == wanted
 
 
 def test_the_file_does_not_grow_without_end(tmp_path: Path) -> None:
@@ -161,7 +164,8 @@ def test_long_names_have_room(tmp_path: Path, length: int) -> None:
     source = b"".join(BATCHES)
     parts = wrap_record_set(source, 0, len(source), context(topic="t" * length, cluster="c" * 22)).parts
     (item,) = plan(produced(poll(flat(parts or [])))).items
-    target, done = TopicPartition("c" * length, 2**31 - 1), Appended(2**31 - 1, 2**31 - 1, 2**63 - 1, 2**63 - 1)
+    most = len(item.batches), 2**31 - 1, 2**63 - 1, 2**63 - 1
+    target, done = TopicPartition("c" * length, 2**31 - 1), Appended(*most)
     done = done._replace(refusal=Refusal(87, ("x" * 500,) * 3, 2**31 - 1))
     path = tmp_path / "to.deliveries"
     opened(path).record(target, item.identity, done)
@@ -170,28 +174,77 @@ def test_long_names_have_room(tmp_path: Path, length: int) -> None:
     assert found[:4] == done[:4]
 
 
+def row_of(text: str) -> bytes:
+    padded = text.encode().ljust(2039)
+    return padded + b"%08x\n" % zlib.crc32(padded)
+
+
+KEY = items()[0][1]
+assert isinstance(KEY, EnvelopeKey)
+SAID = encode_key(KEY).hex()
+
+
 @pytest.mark.parametrize(
     "row",
     [
-        "[",
-        1000 * "[",
-        '["t", 0, "envelope", "00", 1, 0, 2, 3, null]',
-        '["t", 0, "envelope", "00", 1, 2, 3, "x", null]',
-        "\x00",
-        "null",
+        row_of("["),
+        row_of(1000 * "["),
+        row_of('[0, "t", 0, "envelope", "00", 1, 0, 2, 3, null]'),
+        row_of('[0, "t", 0, "envelope", "00", 1, 2, 3, "x", null]'),
+        row_of(f'[0, "t", 0, "envelope", "{SAID}", {KEY.batches + 1}, 0, 2, 3, null]'),
+        row_of(f'[0, "t", 0, "envelope", "{SAID}", -2, 0, 2, 3, null]'),
+        row_of(f'[0, "t", 0, "envelope", "{SAID}", 1e999, 0, 2, 3, null]'),
+        row_of("\x00"),
+        row_of("null"),
+        bytes(2048),
+        row_of(f'[0, "t", 0, "envelope", "{SAID}", 1, 0, 2, 3, null]')[:512].ljust(2048, b" "),
     ],
+    ids=range(11),
 )
-def test_a_damaged_row_is_left_out_and_used_again(row: str, tmp_path: Path) -> None:
+def test_a_damaged_row_is_left_out_and_used_again(row: bytes, tmp_path: Path) -> None:
     path = tmp_path / "to.deliveries"
     deliveries = opened(path)
     for name in (b"1", b"2"):
         deliveries.record(T, name, Appended(batches=1))
     content = path.read_bytes()
-    path.write_bytes(content[:2048] + row.encode().ljust(2047) + b"\n" + content[4096:])
+    path.write_bytes(content[:2048] + row + content[4096:])
     deliveries = opened(path)
     assert known(deliveries) == {(T, b"2"): Appended(batches=1)}
     deliveries.record(T, b"3", Appended(batches=1))
     assert path.stat().st_size == 3 * 2048
+
+
+def test_a_write_that_a_crash_has_divided_is_left_out(tmp_path: Path) -> None:
+    """Half of the row is another item's, with other numbers."""
+    path = tmp_path / "to.deliveries"
+    opened(path).record(T, b"x" * 200, Appended(batches=9))
+    before = path.read_bytes()
+    deliveries = opened(path, max_rows=1)
+    deliveries.record(T, b"y" * 200, Appended(batches=1))
+    path.write_bytes(path.read_bytes()[: 2048 + 512] + before[2048 + 512 :])
+    found = known(opened(path))
+    assert found in ({}, {(T, b"y" * 200): Appended(batches=1)})
+
+
+@pytest.mark.parametrize("header", [bytes(2048), b""], ids=["zeros", "cut off"])
+def test_a_file_that_a_crash_has_left_empty_is_used(header: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "to.deliveries"
+    opened(path).record(T, b"1", Appended(batches=1))
+    path.write_bytes(header + path.read_bytes()[2048:] if header else b"shoal")
+    deliveries = opened(path)
+    assert len(known(deliveries)) == len(header) // 2048
+    deliveries.record(T, b"2", Appended(batches=1))
+    assert (T, b"2") in known(opened(path))
+
+
+def test_the_oldest_row_makes_way_also_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "to.deliveries"
+    deliveries = opened(path, max_rows=3)
+    for name in (b"1", b"2", b"3", b"1"):
+        deliveries.record(T, name, Appended(batches=1))
+    deliveries = opened(path, max_rows=3)
+    deliveries.record(T, b"4", Appended(batches=1))
+    assert known(opened(path, max_rows=3)).keys() == {(T, b"1"), (T, b"3"), (T, b"4")}
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2047])
