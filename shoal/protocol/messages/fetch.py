@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 OLDEST: Final = 4
-OWN_VERSION: Final = 10  # below it, brokers refuse topics with compression.type=zstd (KIP-110, Kafka 2.1)
+OWN_VERSION: Final = 10  # below it, Kafka 3 refuses topics with compression.type=zstd (KIP-110)
 _COMPACT_FROM: Final = 12
 _READ_COMMITTED: Final = 1
 _INT32 = Struct(">i")
