@@ -166,7 +166,9 @@ def encode_fetch_error(version: int, correlation_id: int, error_code: int) -> by
 def encode_fetch_request(client_id: str, topic: str, partition: int, offset: int, *, max_bytes: int) -> bytes:
     """Shoal's own request frame, of `OWN_VERSION`: for all records, from this offset on, without waiting."""
     asked = {"Partition": partition, "FetchOffset": offset, "PartitionMaxBytes": max_bytes}
-    values = {"ReplicaId": -1, "MaxBytes": max_bytes, "Topics": [{"Topic": topic, "Partitions": [asked]}]}
+    asked |= {"CurrentLeaderEpoch": -1, "LogStartOffset": -1}
+    topics = [{"Topic": topic, "Partitions": [asked]}]
+    values = {"ReplicaId": -1, "MaxBytes": max_bytes, "SessionEpoch": -1, "Topics": topics}
     header = write_request_header(ApiKey.FETCH, OWN_VERSION, 0, client_id)
     body = header + compose(MESSAGES["FetchRequest"], OWN_VERSION, values)
     return write_int32(len(body)) + body

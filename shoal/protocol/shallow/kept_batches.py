@@ -57,6 +57,7 @@ class KeptBatches:
 
     def keep(self, key: EnvelopeKey, batches: memoryview, now: float) -> None:
         """`batches` are of the buffer of an answer, which must not change any more. Only where there is room for it."""
+        self.forget(key)  # a forged key may be here
         answer, size = _answer(batches)
         self._kept[key] = _Kept(batches, now)
         if answer not in self._answers:

@@ -169,7 +169,7 @@ FIELDS: dict[str, Field] = {
     "wrapped_bytes": Field(Kind.BYTES, "batches in them, compressed"),
     "raw_batches": Field(Kind.COUNTS, "batches sent to the mirror unchanged, by reason", Reason),
     "opened_envelopes": Field(Kind.INT, "envelopes opened"),
-    "read_again": Field(Kind.INT, "of these, claim checks whose batches were read from the source again"),
+    "read_again": Field(Kind.INT, "claim checks whose batches were read from the source again"),
     "unwrapped_batches": Field(Kind.INT, "batches of envelopes that the target has appended"),
     "unwrapped_records": Field(Kind.INT, "records in them"),
     "unwrapped_bytes": Field(Kind.BYTES, "their size, compressed"),

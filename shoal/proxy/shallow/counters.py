@@ -34,7 +34,7 @@ class ShallowStatistics:
     wrapped_bytes: int = 0
     raw_batches: Mapping[Reason, int] = field(default_factory=dict)  # sent to the mirror unchanged: reason -> number
     opened_envelopes: int = 0  # by an unwrap listener
-    read_again: int = 0  # of these, claim checks whose batches were read from the source again
+    read_again: int = 0  # claim checks whose batches were read from the source again
     unwrapped_batches: int = 0  # acknowledged by the target
     unwrapped_records: int = 0
     unwrapped_bytes: int = 0

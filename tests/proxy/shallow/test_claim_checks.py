@@ -59,6 +59,8 @@ class ReadableSource(SourceBroker):
     starts: int = 0
     refuses: ErrorCode = ErrorCode.none
     is_silent: bool = False
+    takes: float = 0  # seconds for an answer
+    said: set[tuple[int, int, int, int]] = field(default_factory=set)  # session id and epoch, leader epoch, log start
     is_closing: bool = False  # instead of an answer to Metadata
     address: Address | None = None
     hung: Address | None = None  # the leader of partition 1
@@ -71,10 +73,13 @@ class ReadableSource(SourceBroker):
         _, request = decode_request(frame, load_request_schema(1, OWN))
         ((asked,),) = (topic.partitions for topic in request.topics)
         self.own.append(asked.fetch_offset)
+        session = request.session_id, request.session_epoch
+        self.said.add((*session, asked.current_leader_epoch, asked.log_start_offset))
+        await trio.sleep(self.takes)
         if not self.is_silent:
             error = ErrorCode.offset_out_of_range if asked.fetch_offset < self.starts else self.refuses
             found = b"" if error is not ErrorCode.none else self._from(asked.fetch_offset, asked.partition_max_bytes)
-            entity = self.fetched(load_response_schema(1, OWN), {(ORDERS, 0): found}, error)
+            entity = self.fetched(load_response_schema(1, OWN), {(ORDERS, asked.partition): found}, error)
             await side.send(response_frame(entity, correlation_id(frame)))
 
     def _from(self, offset: int, most: int) -> bytes:
@@ -168,7 +173,7 @@ async def test_batches_stay_here_until_they_are_appended(clock: MockClock) -> No
         assert mirror.copied == logs(START + 5)
         assert source_of(mirror).own == [SIZE * (START - 1)], "read once, as a proof, and never again"
         assert mirror.r.wrap.tally.claim_checks == 5
-        assert mirror.r.unwrap.tally.read_again == 0
+        assert mirror.r.wrap.tally.read_again == 0
 
 
 async def test_what_is_not_here_is_read_again(clock: MockClock) -> None:
@@ -178,7 +183,7 @@ async def test_what_is_not_here_is_read_again(clock: MockClock) -> None:
         await mirror.produce([*first, *second])
         assert mirror.copied == logs(START + 2)
         assert source_of(mirror).own[1:] == [SIZE * START, SIZE * (START + 1)]
-        assert mirror.r.unwrap.tally.read_again == 2
+        assert mirror.r.wrap.tally.read_again == 2
         await mirror.produce(first)  # the answer was lost
         assert mirror.copied == logs(START + 2)
 
@@ -240,9 +245,69 @@ async def test_a_source_that_does_not_answer_lets_the_mirror_try_again(clock: Mo
         source.is_silent, began = False, trio.current_time()
         assert (await retry(mirror, given))[0] is ErrorCode.request_timed_out
         assert trio.current_time() - began < 0.1, "at once: other partitions of a request shall not wait"
-        await trio.sleep(7)
-        await mirror.produce(given)
+        await patiently(mirror, given, 40)
         assert mirror.copied == logs(START + 1)
+
+
+async def patiently(mirror: Mirror, given: list[Seen], seconds: float) -> None:
+    """As a mirror does, until it succeeds."""
+    began = trio.current_time()
+    while (await retry(mirror, given))[0] is not ErrorCode.none:
+        assert trio.current_time() - began < seconds
+        await trio.sleep(1)
+
+
+async def test_a_slow_source_is_read_in_the_background(clock: MockClock) -> None:
+    """An answer takes longer than a request waits, and comes after an outage."""
+    async with mirroring() as mirror:
+        given, source = await mirror.fetch(), source_of(mirror)
+        checks_of(mirror).kept.clear()
+        source.refuses, mirror.producer.patience = ErrorCode.not_leader_or_follower, 60
+        assert (await retry(mirror, given))[0] is ErrorCode.request_timed_out
+        source.refuses, source.takes, own = ErrorCode.none, 12, len(source.own)
+        await patiently(mirror, given, 20)
+        assert len(source.own) == own + 1
+        assert mirror.copied == logs(START + 1)
+
+
+async def test_many_partitions_of_one_leader_are_read_in_a_row(clock: MockClock) -> None:
+    async with mirroring() as mirror:
+        (seen,) = await mirror.fetch()
+        checks_of(mirror).kept.clear()
+        source, mirror.producer.patience = source_of(mirror), 60
+        source.topics, source.takes, own = {ORDERS_ID: (ORDERS, 30)}, 1, len(source.own)
+        sets: dict[Place, bytes] = {}
+        for number in range(30):
+            key = encode_key(replace(key_of(seen), partition=number, serial=number))
+            sets["elsewhere", number] = produced([seen._replace(record=seen.record._replace(key=key))])
+        left, began = dict(sets), trio.current_time()
+        while left:
+            assert trio.current_time() - began < 40
+            await mirror.producer.send(mirror.producer.request(left))
+            answers = await mirror.producer.answers()
+            left = {place: one for place, one in left.items() if answers[place[1]][0] is not ErrorCode.none}
+            await trio.sleep(1)
+        assert len(source.own) == own + 30
+
+
+async def test_a_forged_claim_check_delays_no_honest_one_of_its_partition(clock: MockClock) -> None:
+    async with mirroring() as mirror:
+        (seen,) = given = await mirror.fetch()
+        checks_of(mirror).kept.clear()
+        key = replace(key_of(seen), first_offset=10_000, last_offset=10_009, serial=1)
+        forged = produced([seen._replace(record=seen.record._replace(key=encode_key(key)))])
+        other, mirror.producer.patience = await mirror.r.producer(), 60
+        await other.send(other.request({("elsewhere", 0): forged}))
+        await trio.sleep(15)
+        await patiently(mirror, given, 5)
+        assert mirror.copied == logs(START + 1)
+
+
+async def test_own_requests_are_for_any_leader_epoch(clock: MockClock) -> None:
+    """Brokers compare the epoch of a request with the leader's (KIP-320), and open a session if it asks for one."""
+    async with mirroring() as mirror:
+        assert source_of(mirror).said == {(0, -1, -1, -1)}
+        assert is_check(await mirror.fetch())
 
 
 @asynccontextmanager
@@ -298,6 +363,7 @@ async def test_what_cannot_be_read_delays_the_rest_of_its_request_once(clock: Mo
             waits.append(trio.current_time() - began)
             good = await mirror.fetch()
         assert waits == pytest.approx([10, 0, 0], abs=0.5)
+        assert len(mirror.r.server.listeners["to"].connections) == 1
         assert mirror.copied == logs(START + 3)
 
 
@@ -316,6 +382,22 @@ async def test_a_topic_that_is_gone_for_a_minute_is_refused_for_good(clock: Mock
         assert found[-1] is ErrorCode.invalid_record
         assert "has had no orders-0" in (message or "")
         assert trio.current_time() - began > 55
+
+
+async def test_a_topic_that_is_unknown_twice_for_a_moment_is_not_gone(clock: MockClock) -> None:
+    async with mirroring() as mirror:
+        source, mirror.producer.patience = source_of(mirror), 60
+        given = await mirror.fetch()
+        for number in range(2):
+            checks_of(mirror).kept.clear()
+            source.topics, source.refuses = {}, ErrorCode.unknown_topic_or_partition
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(patiently, mirror, given, 30)
+                await trio.sleep(0.5)
+                source.topics, source.refuses = {ORDERS_ID: (ORDERS, 1)}, ErrorCode.none
+            await trio.sleep(100)
+            assert mirror.copied == logs(START + 1 + number)
+            given = await mirror.fetch()
 
 
 async def test_another_source_whose_cluster_is_not_known_is_not_asked(clock: MockClock) -> None:
@@ -359,6 +441,16 @@ async def test_a_mirror_that_has_left_gets_nothing_appended_later(clock: MockClo
         assert again.copied == copied == logs(START + 2)
 
 
+async def test_a_producer_without_answers_may_leave_at_once(clock: MockClock) -> None:
+    async with mirroring() as mirror:
+        given = await mirror.fetch()
+        checks_of(mirror).kept.clear()
+        await mirror.producer.send(mirror.producer.request({(COPY, 0): produced(given)}, acks=0))
+        await mirror.producer.stream.aclose()
+        await trio.sleep(2)
+        assert mirror.copied == logs(START + 1)
+
+
 async def test_what_is_appended_stays_until_its_request_has_succeeded(clock: MockClock) -> None:
     """The target's leader moves in the middle of a request, and meanwhile the source deletes what is appended."""
     async with mirroring() as mirror:
@@ -382,7 +474,7 @@ async def test_what_was_read_again_for_nothing_does_not_stay(clock: MockClock) -
         given, kept = await mirror.fetch(), checks_of(mirror).kept
         await mirror.produce(given)
         await mirror.produce(given)  # the answer was lost
-        assert mirror.r.unwrap.tally.read_again == 1
+        assert mirror.r.wrap.tally.read_again == 1
         assert (len(kept), kept.held) == (0, 0)
         assert is_check(await mirror.fetch())
 
@@ -426,14 +518,8 @@ async def test_names_in_forged_claim_checks_are_not_asked_for_for_ever(clock: Mo
         forged = [seen._replace(record=seen.record._replace(key=key)) for key in keys]
         assert (await retry(mirror, forged))[0] is ErrorCode.request_timed_out
         source.is_closing = False
-        await trio.sleep(10)
-        checks_of(mirror).kept.clear()
-        source.refuses = ErrorCode.not_leader_or_follower
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(mirror.produce, [seen])
-            await trio.sleep(1)
-            source.refuses = ErrorCode.none
-        assert {topic.name for topic in source.asked[-1].topics} == {ORDERS}
+        await trio.sleep(40)
+        assert await asked_for(mirror, seen) == {ORDERS}
 
 
 async def test_a_leader_that_has_moved_is_asked_again(clock: MockClock) -> None:
@@ -537,7 +623,9 @@ async def test_a_leader_that_has_nothing_yet_is_asked_again(clock: MockClock, no
         assert mirror.copied == logs(START + 1)
 
 
-async def test_a_stop_lets_the_mirror_try_again_at_the_next_shoal(clock: MockClock) -> None:
+@pytest.mark.parametrize("stop", ["end", "drain"])
+async def test_a_stop_lets_the_mirror_try_again_at_the_next_shoal(clock: MockClock, stop: str) -> None:
+    """It does not wait for the source."""
     async with mirroring() as mirror:
         given = await mirror.fetch()
         checks_of(mirror).kept.clear()
@@ -550,11 +638,20 @@ async def test_a_stop_lets_the_mirror_try_again_at_the_next_shoal(clock: MockClo
         async with trio.open_nursery() as nursery:
             nursery.start_soon(produce)
             await trio.sleep(1)
-            mirror.r.wrap.end()
+            began = trio.current_time()
+            if stop == "end":
+                mirror.r.wrap.end()
+            else:
+                listener = mirror.r.server.listeners["from"]
+                listener.drain()
+                listener.tick(trio.current_time())
         ((error, message),) = answers
+        assert trio.current_time() - began < 2
         assert error is ErrorCode.request_timed_out
         assert "Shoal ends" in (message or "")
+        began = trio.current_time()
         error, message = await retry(mirror, given)
+        assert trio.current_time() - began < 0.1
         assert error is ErrorCode.request_timed_out
 
 
@@ -591,7 +688,20 @@ async def test_topics_that_do_not_exist_are_not_remembered(clock: MockClock) -> 
             key = replace(key_of(seen), topic=f"no-such-topic-{number}")
             error, _ = await retry(mirror, [seen._replace(record=seen.record._replace(key=encode_key(key)))])
             assert error is ErrorCode.request_timed_out
-        assert {topic.name for topic in source_of(mirror).asked[-1].topics} == {ORDERS, "no-such-topic-2"}
+        await trio.sleep(40)
+        assert await asked_for(mirror, seen) == {ORDERS}
+
+
+async def asked_for(mirror: Mirror, seen: Seen) -> set[str]:
+    """The topics in Shoal's latest question, which it asks because a leader has moved."""
+    source = source_of(mirror)
+    checks_of(mirror).kept.clear()
+    source.refuses = ErrorCode.not_leader_or_follower
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mirror.produce, [seen])
+        await trio.sleep(1)
+        source.refuses = ErrorCode.none
+    return {topic.name for topic in source.asked[-1].topics}
 
 
 async def test_a_request_reads_only_so_much_again(clock: MockClock) -> None:

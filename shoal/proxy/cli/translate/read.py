@@ -96,9 +96,11 @@ class ClusterReader:
         while at < end:
             request = encode_fetch_request(_CLIENT_ID, *partition, at, max_bytes=_FETCH_BYTES)
             frame = await self._brokers.exchange(node_id, request)
-            (answer,) = read_fetch_response(frame, OWN_VERSION).partitions
-            if answer.error_code:
-                raise Cannot(f"cluster {self.name!r} answers {error_name(answer.error_code)} for {name}")
+            fetched = read_fetch_response(frame, OWN_VERSION)
+            error_code = fetched.error_code or max((one.error_code for one in fetched.partitions), default=0)
+            if error_code or len(fetched.partitions) != 1:
+                raise Cannot(f"cluster {self.name!r} answers {error_name(error_code)} for {name}")
+            (answer,) = fetched.partitions
             following = at
             for batch in split(frame, answer.start, answer.end).spans:
                 if batch.magic < 2:

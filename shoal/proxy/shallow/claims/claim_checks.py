@@ -14,10 +14,7 @@ So a claim check is worth its batches as long as the source has them, whatever h
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
-from contextlib import contextmanager
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
@@ -27,11 +24,13 @@ from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN
 from shoal.protocol.shallow.unwrap.plan import Refused
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.proxy.events.logs import LogThrottle, event
+from shoal.proxy.shallow.claims.background_reads import BackgroundReads
 from shoal.proxy.shallow.claims.source_reader import NotAtSource, SourceReader
+from shoal.proxy.shallow.counters import ShallowTally
 from shoal.proxy.shallow.leaders import NoAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from shoal.protocol.shallow.envelope import EnvelopeKey
     from shoal.protocol.wire.crc import Buffer
@@ -48,13 +47,6 @@ _PROVE_AGAIN_SECONDS = 30.0
 _MAX_TOPICS = 20_000  # of which something is kept; 100 bytes each, and their names are in Shoal's Metadata requests
 _QUIET_SECONDS = 300.0  # between two lines about one topic
 _ROOM_SECONDS = 0.5  # fetch.max.wait.ms
-_READ_SECONDS = 10.0  # a mirror gives up after 30 s (request.timeout.ms), and asks again
-_SILENT_SECONDS = 6.0  # a partition that could not be read is not asked for; its requests are refused at once
-_SHORT_READ_SECONDS = 2.0  # and after that, until it can be read
-_MAX_PARTITIONS = 1_000  # of one request, read at once; some KiB each
-_MAX_SILENT = 10_000
-_RETRY_SECONDS = 0.25  # twice as long each time: a claim check may be forged, so that it reads much
-_LONGEST_PAUSE = 4.0
 _REFUSE_SECONDS = 1.0  # so a client cannot try out all checksums
 
 
@@ -65,14 +57,13 @@ class ClaimChecks:
         self._listener = listener
         self._cluster = listener.cluster
         self.kept = KeptBatches(listener.settings.shallow.claim_check_bytes)
+        self.tally = ShallowTally()  # the listener's
         self._readers: dict[str | None, SourceReader] = {}  # by the name of the credentials
         self._proven: set[tuple[str | None, str]] = set()  # credentials, topic
         self._next_try: dict[tuple[str | None, str], float] = {}
         self._is_proving = self._has_ended = False
-        self._scopes: set[trio.CancelScope] = set()  # of questions to the source
-        self._silent: OrderedDict[TopicPartition, tuple[float, str]] = (
-            OrderedDict()
-        )  # when last asked, and why not read
+        self._proving: trio.CancelScope | None = None
+        self._reads = BackgroundReads(listener, self._read)
         self._throttle = LogThrottle()
         self._changed = trio.Event()
         self._stuck: set[int] = set()  # flows for which no room came in time: they do not wait until some does
@@ -104,7 +95,7 @@ class ClaimChecks:
             if self._must_log_in(credentials):
                 why = "clients log in at the brokers by themselves, and Shoal has no login there"
             else:
-                with self._asking(_PROVE_SECONDS):
+                with trio.move_on_after(_PROVE_SECONDS) as self._proving:
                     found = await self._reader(credentials).record_set(partition, offset, 1)
                     if found[: len(batch)] == batch:
                         self._proven.add((credentials, partition.topic))
@@ -113,7 +104,7 @@ class ClaimChecks:
         except (NoAnswer, NotAtSource) as error:
             why = str(error)
         finally:
-            self._is_proving = False
+            self._is_proving, self._proving = False, None
         if not self._has_ended:
             self._say_not_kept(partition.topic, why)
 
@@ -122,16 +113,6 @@ class ClaimChecks:
             reader = self._readers[credentials] = SourceReader(self._cluster)
             reader.use(credentials)
         return self._readers[credentials]
-
-    @contextmanager
-    def _asking(self, seconds: float) -> Iterator[None]:
-        """Ends when the listener ends, too."""
-        with trio.move_on_after(0 if self._has_ended else seconds) as scope:
-            self._scopes.add(scope)
-            try:
-                yield
-            finally:
-                self._scopes.discard(scope)
 
     def _must_log_in(self, credentials: str | None) -> bool:
         """Only the mirror itself can ask: the cluster demands a login, and Shoal has none."""
@@ -170,51 +151,14 @@ class ClaimChecks:
         return self._cluster.cluster_id is None or self.is_of(key)
 
     async def read(self, keys: Sequence[EnvelopeKey]) -> dict[EnvelopeKey, memoryview | Refused]:
-        """Read their batches from the source. What cannot be had is refused: for now, or permanently if it is gone.
+        """Their batches from the source. What cannot be had is refused: for now, or permanently if it is gone.
 
-        What is read stays here until it is appended, so that a mirror that tries again does not begin anew.
+        What is read stays here until it is appended.
         """
-        found: dict[EnvelopeKey, memoryview | Refused] = {}
-        partitions: dict[TopicPartition, list[EnvelopeKey]] = {}
-        for key in keys:
-            partitions.setdefault(key.source, []).append(key)
-        with self._asking(_READ_SECONDS + 1):  # each partition has its own time
-            async with trio.open_nursery() as nursery:
-                for partition in islice(partitions, _MAX_PARTITIONS):
-                    nursery.start_soon(self._read_partition, partition, partitions[partition], found)
-        for key in keys:
-            if key not in found:
-                _, why = self._silent.get(key.source, (0, "Shoal ends, or much is missing"))
-                what = f"{key}: its batches are not here any more, and not read from the source yet: {why}"
-                found[key] = Refused(error_code=TRY_AGAIN, message=what)
+        found = await self._reads.wait(keys)
         if any(isinstance(one, Refused) and one.error_code == ErrorCode.INVALID_RECORD for one in found.values()):
             await trio.sleep(_REFUSE_SECONDS)
-        self._say_read(found)
         return found
-
-    async def _read_partition(
-        self, partition: TopicPartition, keys: Sequence[EnvelopeKey], found: dict[EnvelopeKey, memoryview | Refused]
-    ) -> None:
-        """A partition that could not be read delays requests for others only little: they may come together."""
-        asked_at, why = self._silent.get(partition, (float("-inf"), "the source does not answer"))
-        is_known = partition in self._silent
-        if trio.current_time() < asked_at + _SILENT_SECONDS:
-            return
-        pause = _RETRY_SECONDS
-        with trio.move_on_after(_SHORT_READ_SECONDS if is_known else _READ_SECONDS) as scope:
-            for key in keys:
-                while key not in found:
-                    try:
-                        found[key] = await self._read(key)
-                    except NoAnswer as error:
-                        why = str(error)
-                        await trio.sleep(pause)
-                        pause = min(2 * pause, _LONGEST_PAUSE)
-        self._silent.pop(partition, None)
-        if scope.cancelled_caught and keys[0] not in found:
-            self._silent[partition] = trio.current_time(), why
-            if len(self._silent) > _MAX_SILENT:
-                self._silent.popitem(last=False)
 
     async def _read(self, key: EnvelopeKey) -> memoryview | Refused:
         """Raises NoAnswer."""
@@ -233,18 +177,19 @@ class ClaimChecks:
                 return Refused(error_code=ErrorCode.INVALID_RECORD, message=what)
             else:
                 self.kept.restore(key, batches, trio.current_time())
+                self._say_read(key)
                 return batches
         raise why
 
-    def _say_read(self, found: dict[EnvelopeKey, memoryview | Refused]) -> None:
-        envelopes = [key for key, batches in found.items() if not isinstance(batches, Refused)]
-        if envelopes and self._throttle.is_news(None, _QUIET_SECONDS):
-            name, size = self._listener.name, sum(key.payload for key in envelopes)
+    def _say_read(self, key: EnvelopeKey) -> None:
+        self.tally.read_again += 1
+        if self._throttle.is_news(None, _QUIET_SECONDS):
+            name = self._listener.name
             text = (
-                f"listener {name!r}: read the batches of {len(envelopes)} claim checks, {size} bytes, from the source "
-                "again: another process gave them, or the mirror did not get the answer to them"
+                f"listener {name!r}: read the batches of a claim check, {key.payload} bytes, from the source again: "
+                "another process gave it, or the mirror did not get the answer to it"
             )
-            log.info("batches-read-again", extra=event(text, listener=name, bytes=size))
+            log.info("batches-read-again", extra=event(text, listener=name, bytes=key.payload))
 
     @property
     def names(self) -> set[str | None]:
@@ -274,11 +219,17 @@ class ClaimChecks:
 
     def tick(self, now: float) -> None:
         self.kept.expire(now)
+        if not self._listener.may_spawn:  # the drain does not wait for the source
+            self._stop_reading()
+
+    def _stop_reading(self) -> None:
+        self._reads.end()
+        if self._proving is not None:
+            self._proving.cancel()
 
     def end(self) -> None:
         self._has_ended = True
         self.kept.clear()
-        for scope in self._scopes:
-            scope.cancel()
+        self._stop_reading()
         for reader in self._readers.values():
             reader.end()

@@ -26,6 +26,8 @@ __all__ = ["NotAtSource", "SourceReader"]
 # nothing.)
 _GONE_SECONDS = 60.0
 _MAX_MISSING = 1_000  # partitions; a client may name any
+_ANSWER_SECONDS = 30.0  # so that a broker that hangs is asked anew
+_LONGEST_NAME = 249
 
 
 class NotAtSource(Exception):
@@ -38,9 +40,10 @@ class SourceReader(Leaders):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._topics: set[str] = set()  # all that were asked for: what is learnt replaces what was known
-        self._missing: OrderedDict[TopicPartition, float] = OrderedDict()  # since when the source has had none
+        self._missing: OrderedDict[TopicPartition, tuple[float, float]] = OrderedDict()  # first and latest seen so
         self._doubtful: set[TopicPartition] = set()  # the leader has not answered as a leader does
         self._questions = 0  # answered ones
+        self._last: frozenset[str] = frozenset()  # topics of the last one
         self._free: defaultdict[int | None, trio.Lock] = defaultdict(trio.Lock)  # by node id; None: a bootstrap broker
 
     async def batches(self, partition: TopicPartition, key: EnvelopeKey) -> bytearray:
@@ -72,7 +75,8 @@ class SourceReader(Leaders):
         request = encode_fetch_request(CLIENT_ID, partition.topic, partition.partition, offset, max_bytes=max_bytes)
         try:
             async with self._free[leader]:
-                frame = await self.exchange(leader, request)
+                with trio.fail_after(_ANSWER_SECONDS):
+                    frame = await self.exchange(leader, request)
             fetched = read_fetch_response(frame, OWN_VERSION)
             answered = [one for one in fetched.partitions if (one.topic, one.partition) == partition]
             if len(answered) != 1:
@@ -82,48 +86,59 @@ class SourceReader(Leaders):
                 raise NotAtSource(f"the source has no offset {offset} any more")
             if one.error_code:
                 raise NoAnswer(error_name(one.error_code))
-        except RemoteProtocolError as error:
-            raise NoAnswer(str(error)) from error
-        except NoAnswer:
+        except (RemoteProtocolError, NoAnswer, trio.TooSlowError) as error:
             self._doubtful.add(partition)
-            raise
+            raise NoAnswer(str(error) or f"no answer within {_ANSWER_SECONDS:g} s") from error
         return frame[one.start : one.end]
 
     async def _leader_now(self, partition: TopicPartition) -> int:
         topic = partition.topic
+        if len(topic) > _LONGEST_NAME:
+            raise NotAtSource("no topic has such a name")
         if self.leader(partition) is None or partition in self._doubtful:
             await self._look_up(partition)
-        leader, now = self.leader(partition), trio.current_time()
+        leader = self.leader(partition)
+        if self.has(partition) or topic in self.hidden:
+            self._missing.pop(partition, None)
         if leader is not None:
             return leader
         if topic in self.hidden:
             raise NoAnswer(f"the source does not say whether topic {topic} exists (has Shoal's user Describe for it?)")
-        if now - self._missing.get(partition, now) >= _GONE_SECONDS:
+        if not self.has(partition) and self._missing_for(partition) >= _GONE_SECONDS:
             raise NotAtSource(f"the source has had no {topic}-{partition.partition} for {_GONE_SECONDS:g} s")
         raise NoAnswer(f"no leader of {topic}-{partition.partition} is known")
 
+    def _missing_for(self, partition: TopicPartition) -> float:
+        """Seconds in which the source has said again and again that it has no such partition."""
+        now = trio.current_time()
+        first, latest = self._missing.pop(partition, (now, now))
+        first = first if now - latest < _GONE_SECONDS / 2 else now
+        self._missing[partition] = first, now
+        if len(self._missing) > _MAX_MISSING:
+            self._missing.popitem(last=False)
+        return now - first
+
     async def _look_up(self, partition: TopicPartition) -> None:
         """One question for all topics that wait for it."""
-        self._topics.add(partition.topic)
-        before = self._questions
+        topic, before = partition.topic, self._questions
+        is_new = topic not in self._topics
+        self._topics.add(topic)
         async with self._free[None]:
-            if self._questions != before and self.leader(partition) is not None:
-                return
-            self.ask_again()
-            try:
-                missing = await self.learn({partition.topic, *self._topics}) or frozenset[str]()
-            except NoAnswer:
-                self._topics.discard(partition.topic)
-                raise
-            self._questions += 1
-        self._topics -= missing  # a client may name any
-        self._doubtful.discard(partition)
-        if self.has(partition) or partition.topic in self.hidden:
-            self._missing.pop(partition, None)
-        else:
-            self._missing.setdefault(partition, trio.current_time())
-            if len(self._missing) > _MAX_MISSING:
-                self._missing.popitem(last=False)
+            if self._questions == before or topic not in self._last:
+                self.ask_again()
+                asked = frozenset({topic, *self._topics})
+                try:
+                    with trio.fail_after(_ANSWER_SECONDS):
+                        missing = await self.learn(asked) or frozenset[str]()
+                except trio.TooSlowError as error:
+                    raise NoAnswer(f"no answer to Metadata within {_ANSWER_SECONDS:g} s") from error
+                except BaseException:
+                    if is_new:
+                        self._topics.discard(topic)
+                    raise
+                self._topics -= missing  # a client may name any
+                self._questions, self._last = self._questions + 1, asked
+            self._doubtful.discard(partition)
 
     def _is_idle(self, node_id: int | None) -> bool:
         return not self._free[node_id].locked()

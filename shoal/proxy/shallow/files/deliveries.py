@@ -106,6 +106,8 @@ class DeliveriesLog(AppendedLog, OpenFile):
             except (ValueError, TypeError, OverflowError, RemoteProtocolError, RecursionError):
                 self._free.append(place)  # it is blank, or the machine has crashed
         for age, place, (target, identity, done) in sorted(found, key=lambda one: one[0]):
+            if (target, identity) in self._rows:
+                self._blank((target, identity))
             self._rows[target, identity] = place, _beginning(target, identity)
             self._ages = count(age + 1)
             super().record(target, identity, done)
@@ -188,7 +190,7 @@ def _done(delivered: Appended) -> list[object]:
     refusal = delivered.refusal
     if refusal is None:
         return [*delivered]
-    texts = [text[:_MAX_TEXT] for text in refusal.texts]
+    texts = [text[:_MAX_TEXT].encode("ascii", "replace").decode() for text in refusal.texts]  # an escape has 6 bytes
     return [*delivered[:4], [refusal.error_code, texts, refusal.batches]]
 
 

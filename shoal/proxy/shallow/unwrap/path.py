@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from shoal.protocol.messages.produce import ProducePartition
+    from shoal.protocol.messages.produce import ProducePartition, ProduceRequest
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.protocol.shallow.envelope import EnvelopeKey
     from shoal.protocol.shallow.unwrap.sequence import Sequences
@@ -102,9 +102,10 @@ _UNKNOWN = Refused(
 class _BatchesMissing(Exception):
     """Those of these claim checks must be read from the source before the request can be planned."""
 
-    def __init__(self, wanted: Mapping[EnvelopeKey, ClaimChecks]) -> None:
+    def __init__(self, wanted: Mapping[EnvelopeKey, ClaimChecks], *, wants_answer: bool) -> None:
         super().__init__()
         self.wanted = wanted
+        self.wants_answer = wants_answer
 
 
 class UnwrapPath:
@@ -252,11 +253,11 @@ class UnwrapPath:
             try:
                 return await self._open(connection, frame, header, found)
             except _BatchesMissing as missing:
-                wanted = missing.wanted
+                wanted, wants_answer = missing.wanted, missing.wants_answer
             for checks in set(wanted.values()):
                 found |= await checks.read([key for key, of in wanted.items() if of is checks])
-            self.tally.read_again += sum(not isinstance(found[key], Refused) for key in wanted)
-            connection.require_client()  # a mirror that was killed may have begun again, and this is older
+            if wants_answer:
+                connection.require_client()  # a mirror that was killed may have begun again, and this is older
 
     async def _open(
         self, connection: Connection, frame: bytearray, header: RequestHeader, again: Mapping[EnvelopeKey, Found]
@@ -319,13 +320,13 @@ class UnwrapPath:
     ) -> tuple[MirrorRequest, _Plans]:
         """-> the request without tokens, and what is known of its partitions."""
         request = read_produce_request(frame, header.api_version)
-        planned = await self._plan_record_sets(frame, request.partitions, again)
+        planned = await self._plan_record_sets(frame, request, again)
         naming = await Naming.learn(connection, header.client_id, [produced.topic for produced in request.partitions])
         if any(isinstance(plan, Stripped) for plan in planned):
             sets = list(self._stripped(connection, frame, naming, zip(request.partitions, planned, strict=True)))
             frame = bytearray().join(encode_produce_request(frame, request, header.correlation_id, sets))
             request = read_produce_request(frame, header.api_version)
-            planned = await self._plan_record_sets(frame, request.partitions, again)
+            planned = await self._plan_record_sets(frame, request, again)
         plans: dict[TopicPartition, Plan | Refused | BatchHeader] = {}
         partitions = [naming.target(produced.topic, produced.partition) for produced in request.partitions]
         for partition, plan in zip(partitions, planned, strict=True):
@@ -336,12 +337,12 @@ class UnwrapPath:
         return MirrorRequest(frame=frame, header=header, request=request, naming=naming, partitions=partitions), plans
 
     async def _plan_record_sets(
-        self, frame: bytearray, partitions: Sequence[ProducePartition], again: Mapping[EnvelopeKey, Found]
+        self, frame: bytearray, request: ProduceRequest, again: Mapping[EnvelopeKey, Found]
     ) -> list[_Planned]:
         plans: list[_Planned] = []
         redemption = Redemption(list(self.interlocks.checks), again, self.interlocks.have_left)
         opened, began = 0, trio.current_time()
-        for _, _, start, end in partitions:
+        for _, _, start, end in request.partitions:
             plan = plan_record_set(frame, start, end, plain_codec=self._plain_codec, find=redemption.find)
             if isinstance(plan, Missing):
                 continue
@@ -353,7 +354,7 @@ class UnwrapPath:
                 await trio.lowlevel.checkpoint()
                 began = trio.current_time()
         if redemption.missing:
-            raise _BatchesMissing(redemption.missing)
+            raise _BatchesMissing(redemption.missing, wants_answer=request.acks != 0)
         return plans
 
     def _stripped(

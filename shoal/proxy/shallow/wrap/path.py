@@ -114,6 +114,8 @@ class WrapPath:
         self.interlock = interlock
         self._unseen = Unseen(self.interlock)
         self._checks = interlock.checks
+        if self._checks is not None:
+            self._checks.tally = self.tally
         self._same_offsets = SameOffsets(listener, interlock, self.tally, clusters)
         self._followed.leaves_out = self._same_offsets.has
         self._oversized = OversizedAnswers(self.interlock, self.tally, self._unseen, self._followed, self._same_offsets)

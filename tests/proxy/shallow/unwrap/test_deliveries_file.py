@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import zlib
 from collections.abc import Hashable
@@ -166,7 +167,7 @@ def test_long_names_have_room(tmp_path: Path, length: int) -> None:
     (item,) = plan(produced(poll(flat(parts or [])))).items
     most = len(item.batches), 2**31 - 1, 2**63 - 1, 2**63 - 1
     target, done = TopicPartition("c" * length, 2**31 - 1), Appended(*most)
-    done = done._replace(refusal=Refusal(87, ("x" * 500,) * 3, 2**31 - 1))
+    done = done._replace(refusal=Refusal(87, ("€" * 500,) * 3, 2**31 - 1))
     path = tmp_path / "to.deliveries"
     opened(path).record(target, item.identity, done)
     ((key, found),) = known(opened(path)).items()
@@ -235,6 +236,18 @@ def test_a_file_that_a_crash_has_left_empty_is_used(header: bytes, tmp_path: Pat
     assert len(known(deliveries)) == len(header) // 2048
     deliveries.record(T, b"2", Appended(batches=1))
     assert (T, b"2") in known(opened(path))
+
+
+def test_of_two_rows_of_an_item_the_later_counts(tmp_path: Path) -> None:
+    """One of them was damaged for a while."""
+    path = tmp_path / "to.deliveries"
+    rows = [json.dumps([age, "t", 0, "plain", b"1".hex(), 1 + age, 0, 0, 0, None]) for age in (1, 0)]
+    opened(path)
+    path.write_bytes(path.read_bytes() + b"".join(map(row_of, rows)))
+    deliveries = opened(path)
+    assert known(deliveries) == {(T, b"1"): Appended(2, 0, 0, 0)}
+    deliveries.forget("t")
+    assert not known(opened(path))
 
 
 def test_the_oldest_row_makes_way_also_after_a_restart(tmp_path: Path) -> None:
