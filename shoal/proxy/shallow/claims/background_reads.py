@@ -37,6 +37,7 @@ _PAUSE_SECONDS = 0.25  # twice as long each time: a claim check may be forged, s
 _LONGEST_PAUSE = 4.0
 _MAX_PARTITIONS = 1_000  # tasks of some KiB
 _MAX_READS = 10_000  # claim checks of 600 bytes
+_MAX_BYTES = 64 * 1024 * 1024  # of batches that are being read, or one claim check: a forged one may state any size
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +63,7 @@ class BackgroundReads:
         self._listener = listener
         self._read = read
         self._partitions: dict[TopicPartition, _Partition] = {}
-        self._count = 0
+        self._count = self._bytes = 0
         self._scopes: set[trio.CancelScope] = set()
 
     async def wait(self, keys: Sequence[EnvelopeKey]) -> dict[EnvelopeKey, Found]:
@@ -91,14 +92,18 @@ class BackgroundReads:
             read = partition.reads[key]
             read.asked_at = now
             return read
-        is_full = self._count >= _MAX_READS or (partition is None and len(self._partitions) >= _MAX_PARTITIONS)
+        is_full = (
+            (self._bytes and self._bytes + key.payload > _MAX_BYTES)
+            or self._count >= _MAX_READS
+            or (partition is None and len(self._partitions) >= _MAX_PARTITIONS)
+        )
         if is_full or not self._listener.may_spawn:
             return None
         if partition is None:
             partition = self._partitions[key.source] = _Partition()
             self._listener.spawn(partial(self._run, key.source, partition))
         read = partition.reads[key] = _Read(key, now)
-        self._count += 1
+        self._count, self._bytes = self._count + 1, self._bytes + key.payload
         return read
 
     async def _run(self, source: TopicPartition, partition: _Partition) -> None:
@@ -137,7 +142,7 @@ class BackgroundReads:
 
     def _end(self, partition: _Partition, read: _Read) -> None:
         del partition.reads[read.key]
-        self._count -= 1
+        self._count, self._bytes = self._count - 1, self._bytes - read.key.payload
         read.done.set()
 
     def end(self) -> None:

@@ -48,6 +48,12 @@ class SourceReader(Leaders):
 
     async def batches(self, partition: TopicPartition, key: EnvelopeKey) -> bytearray:
         """Those of the envelope, as they were. Raises NoAnswer and NotAtSource."""
+        try:
+            return await self._batches(partition, key)
+        except RemoteProtocolError as error:
+            raise NoAnswer(str(error)) from error
+
+    async def _batches(self, partition: TopicPartition, key: EnvelopeKey) -> bytearray:
         found, offset = bytearray(), key.first_offset
         while len(found) < key.payload and offset <= key.last_offset:
             record_set = await self.record_set(partition, offset, key.payload - len(found))
