@@ -120,7 +120,8 @@ class EnvelopeKey:
         return 0 if self.is_claim_check else self.payload
 
     def __hash__(self) -> int:
-        return hash((self.flow, self.serial))  # as different as all of it
+        """Salted, as hashes of strings and bytes are: a client must not be able to choose keys of equal hash."""
+        return hash((self.cluster, self.topic, self.cover, self.nonce, _fixed(self)))
 
     def __str__(self) -> str:
         return f"{self.cluster}/{self.topic}-{self.partition} offsets {self.first_offset}..{self.last_offset}"
@@ -162,14 +163,17 @@ def _least_batches(key: EnvelopeKey) -> int:
 
 def _encode_stem(key: EnvelopeKey) -> bytes:
     """Everything before the nonce."""
-    span = (key.first_offset, key.last_offset, key.partition, key.batches, key.records)
-    fixed = _FIXED.pack(*span, key.payload, key.payload_crc, key.flow, key.serial)
     version, cover = VERSION, b""
     if key.cover is not None:
         version, cover = VERSION_WITH_COVER, _COVER.pack(*key.cover)
     elif key.is_claim_check:
         version = VERSION_OF_CLAIM_CHECK
-    return MAGIC + bytes((version,)) + fixed + write_string(key.cluster) + write_string(key.topic) + cover
+    return MAGIC + bytes((version,)) + _fixed(key) + write_string(key.cluster) + write_string(key.topic) + cover
+
+
+def _fixed(key: EnvelopeKey) -> bytes:
+    span = (key.first_offset, key.last_offset, key.partition, key.batches, key.records)
+    return _FIXED.pack(*span, key.payload, key.payload_crc, key.flow, key.serial)
 
 
 def _decode_body(data: Buffer, pos: int, end: int, version: int) -> EnvelopeKey:

@@ -122,3 +122,11 @@ def test_tags_become_headers() -> None:
 def test_tags_are_bounded(tags: dict[str, str]) -> None:
     with pytest.raises(LocalProtocolError):
         tag_headers(tags)
+
+
+def test_a_client_cannot_choose_keys_of_equal_hash() -> None:
+    """Dictionaries of such keys would take a time that grows with the square of their number."""
+    alike = [replace(KEY, topic=f"t{number}") for number in range(500)]
+    alike += [replace(KEY, first_offset=number * (2**61 - 1), last_offset=2**63 - 2) for number in range(4)]
+    alike += [replace(KEY, nonce=number) for number in range(500)]
+    assert len({hash(key) for key in alike}) == len({*alike})

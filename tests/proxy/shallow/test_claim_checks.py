@@ -720,24 +720,6 @@ async def test_a_request_reads_only_so_much_again(clock: MockClock) -> None:
         assert mirror.copied == logs(START)
 
 
-async def test_all_requests_together_read_only_so_much_at_a_time(clock: MockClock) -> None:
-    async with mirroring() as mirror:
-        (seen,) = await mirror.fetch()
-        source_of(mirror).is_silent = True
-        producers = [await mirror.r.producer() for _ in range(3)]
-        for number, producer in enumerate(producers):
-            key = encode_key(replace(key_of(seen), payload=40 * MIB, serial=number))
-            producer.patience = 60
-            await producer.produce(produced([seen._replace(record=seen.record._replace(key=key))]))
-        began = trio.current_time()
-        for producer in reversed(producers):
-            assert await producer.answers() == {0: (ErrorCode.request_timed_out, -1)}
-            assert trio.current_time() - began < (11 if producer is producers[0] else 0.5)
-        assert trio.current_time() - began > 9
-        await trio.sleep(60)
-        assert (await retry(mirror, [seen]))[0] is ErrorCode.none
-
-
 async def test_many_topics_delay_no_answer(clock: MockClock) -> None:
     async with mirroring(ReadableSource(is_silent=True)) as mirror:
         began = trio.current_time()

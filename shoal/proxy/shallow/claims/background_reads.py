@@ -2,7 +2,7 @@
 
     request ── `wait` ──> a task for each source partition, until all that is wanted of it is read:
        │                    one try of each, then a pause if none was read
-       └── answered after `_WAIT_SECONDS` at the latest: the mirror tries again, and finds what has been read meanwhile
+       └── answered after some seconds at the latest: the mirror tries again, and finds what has been read meanwhile
 
 So a slow source needs no long requests, and nothing that is under way is given up. A partition of which nothing came
 while a request waited is `silent`: the next requests do not wait for it, because they may have others, too.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -25,19 +25,16 @@ if TYPE_CHECKING:
 
     from shoal.protocol.shallow.envelope import EnvelopeKey
     from shoal.protocol.wire.types import TopicPartition
-    from shoal.proxy.listener.listener import Listener
 
     Found = memoryview | Refused
 
 __all__ = ["BackgroundReads"]
 
-_WAIT_SECONDS = 10.0  # a mirror gives up after 30 s (request.timeout.ms)
 _WANTED_SECONDS = 30.0  # a mirror tries again within a second or so
 _PAUSE_SECONDS = 0.25  # twice as long each time: a claim check may be forged, so that it reads much
 _LONGEST_PAUSE = 4.0
 _MAX_PARTITIONS = 1_000  # tasks of some KiB
 _MAX_READS = 10_000  # claim checks of 600 bytes
-_MAX_BYTES = 64 * 1024 * 1024  # of batches that are being read, or one claim check: a forged one may state any size
 
 
 @dataclass(slots=True, eq=False)
@@ -51,26 +48,44 @@ class _Read:
 
 @dataclass(slots=True, eq=False)
 class _Partition:
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     reads: dict[EnvelopeKey, _Read] = field(default_factory=dict)
     read_at: float = float("-inf")  # something of it, the last time
     is_silent: bool = False
 
 
+class Spawner(Protocol):
+    """A listener."""
+
+    @property
+    def may_spawn(self) -> bool: ...
+
+    def spawn(self, task: Callable[[], Awaitable[None]]) -> None: ...
+
+
 class BackgroundReads:
     """`read` gets the batches of one claim check, or says that they are gone; it may raise NoAnswer."""
 
-    def __init__(self, listener: Listener, read: Callable[[EnvelopeKey], Awaitable[Found]]) -> None:
+    def __init__(
+        self,
+        listener: Spawner,
+        read: Callable[[EnvelopeKey], Awaitable[Found]],
+        *,
+        max_reads: int = _MAX_READS,
+        max_partitions: int = _MAX_PARTITIONS,
+    ) -> None:
         self._listener = listener
         self._read = read
+        self._max_reads = max_reads
+        self._max_partitions = max_partitions
         self._partitions: dict[TopicPartition, _Partition] = {}
-        self._count = self._bytes = 0
-        self._scopes: set[trio.CancelScope] = set()
+        self._count = 0
 
-    async def wait(self, keys: Sequence[EnvelopeKey]) -> dict[EnvelopeKey, Found]:
-        """What has been read when all is, or when the time is over; the rest is refused for now."""
+    async def wait(self, keys: Sequence[EnvelopeKey], deadline: float) -> dict[EnvelopeKey, Found]:
+        """What has been read when all is, or at the deadline; the rest is refused for now."""
         began = trio.current_time()
         reads = {key: self._begin(key, began) for key in keys}
-        with trio.move_on_after(_WAIT_SECONDS) as scope:
+        with trio.move_on_at(deadline) as scope:
             for key, read in reads.items():
                 partition = self._partitions.get(key.source)
                 if read is not None and not (partition is not None and partition.is_silent):
@@ -92,24 +107,33 @@ class BackgroundReads:
             read = partition.reads[key]
             read.asked_at = now
             return read
-        is_full = (
-            (self._bytes and self._bytes + key.payload > _MAX_BYTES)
-            or self._count >= _MAX_READS
-            or (partition is None and len(self._partitions) >= _MAX_PARTITIONS)
-        )
-        if is_full or not self._listener.may_spawn:
+        if self._is_full(partition):
+            self._make_room()
+            return None
+        if not self._listener.may_spawn:
             return None
         if partition is None:
             partition = self._partitions[key.source] = _Partition()
             self._listener.spawn(partial(self._run, key.source, partition))
         read = partition.reads[key] = _Read(key, now)
-        self._count, self._bytes = self._count + 1, self._bytes + key.payload
+        self._count += 1
         return read
+
+    def _is_full(self, partition: _Partition | None) -> bool:
+        """A partition may have as many reads as it leaves room for others."""
+        if partition is None:
+            return self._count >= self._max_reads or len(self._partitions) >= self._max_partitions
+        return self._count + len(partition.reads) >= self._max_reads
+
+    def _make_room(self) -> None:
+        """Soon: what is wanted of a partition that cannot be read must be asked for again."""
+        silent = next((partition for partition in self._partitions.values() if partition.is_silent), None)
+        if silent is not None:
+            silent.scope.cancel()
 
     async def _run(self, source: TopicPartition, partition: _Partition) -> None:
         pause = _PAUSE_SECONDS
-        with trio.CancelScope() as scope:
-            self._scopes.add(scope)
+        with partition.scope:
             try:
                 while partition.reads:
                     if await self._try_all(partition):
@@ -118,10 +142,8 @@ class BackgroundReads:
                         await trio.sleep(pause)
                         pause = min(2 * pause, _LONGEST_PAUSE)
             finally:
-                self._scopes.discard(scope)
                 del self._partitions[source]
                 for read in list(partition.reads.values()):
-                    read.why = "Shoal ends"
                     self._end(partition, read)
 
     async def _try_all(self, partition: _Partition) -> bool:
@@ -142,12 +164,14 @@ class BackgroundReads:
 
     def _end(self, partition: _Partition, read: _Read) -> None:
         del partition.reads[read.key]
-        self._count, self._bytes = self._count - 1, self._bytes - read.key.payload
+        self._count -= 1
         read.done.set()
 
     def end(self) -> None:
-        for scope in self._scopes:
-            scope.cancel()
+        for partition in self._partitions.values():
+            for read in partition.reads.values():
+                read.why = "Shoal ends"
+            partition.scope.cancel()
 
 
 def _found(key: EnvelopeKey, read: _Read | None) -> Found:

@@ -150,12 +150,12 @@ class ClaimChecks:
         """False: it is for another source."""
         return self._cluster.cluster_id is None or self.is_of(key)
 
-    async def read(self, keys: Sequence[EnvelopeKey]) -> dict[EnvelopeKey, memoryview | Refused]:
+    async def read(self, keys: Sequence[EnvelopeKey], deadline: float) -> dict[EnvelopeKey, memoryview | Refused]:
         """Their batches from the source. What cannot be had is refused: for now, or permanently if it is gone.
 
         What is read stays here until it is appended.
         """
-        found = await self._reads.wait(keys)
+        found = await self._reads.wait(keys, deadline)
         if any(isinstance(one, Refused) and one.error_code == ErrorCode.INVALID_RECORD for one in found.values()):
             await trio.sleep(_REFUSE_SECONDS)
         return found

@@ -47,28 +47,20 @@ class SourceReader(Leaders):
         self._free: defaultdict[int | None, trio.Lock] = defaultdict(trio.Lock)  # by node id; None: a bootstrap broker
 
     async def batches(self, partition: TopicPartition, key: EnvelopeKey) -> bytearray:
-        """Those of the envelope, as they were. Raises NoAnswer and NotAtSource."""
-        try:
-            return await self._batches(partition, key)
-        except RemoteProtocolError as error:
-            raise NoAnswer(str(error)) from error
+        """Those of the envelope, as they were. Raises NoAnswer and NotAtSource.
 
-    async def _batches(self, partition: TopicPartition, key: EnvelopeKey) -> bytearray:
+        The broker's lock is held all the time, so there are never more parts in memory than there are brokers.
+        """
+        leader = await self._leader_now(partition)
         found, offset = bytearray(), key.first_offset
-        while len(found) < key.payload and offset <= key.last_offset:
-            record_set = await self.record_set(partition, offset, key.payload - len(found))
-            scanned = scan(record_set, 0, len(record_set))
-            if not scanned.headers or not scanned.is_v2:
-                raise NoAnswer(f"the leader has nothing at offset {offset} (yet)")
-            if body_crcs(record_set, scanned.starts, scanned.ends) != [header[4] for header in scanned.headers]:
-                raise NoAnswer(f"what the leader has sent from offset {offset} on was damaged")
-            following = scanned.next_offset(offset)
-            if scanned.headers[0][0] != offset and not found:
-                break
-            if following <= offset:
-                raise NoAnswer(f"the leader has sent offsets below {offset}")
-            found += memoryview(record_set)[: scanned.ends[-1]]
-            offset = following
+        async with self._free[leader]:
+            while len(found) < key.payload and offset <= key.last_offset:
+                record_set = await self._fetch(leader, partition, offset, key.payload - len(found))
+                first, end, following = _whole(record_set, offset)
+                if first != offset and not found:
+                    break
+                found += memoryview(record_set)[:end]
+                offset = following
         del found[key.payload :]
         if len(found) < key.payload or crc32c(found) != key.payload_crc:
             what = f"the source has other batches at {key.first_offset}..{key.last_offset} than the mirror was given"
@@ -78,11 +70,14 @@ class SourceReader(Leaders):
     async def record_set(self, partition: TopicPartition, offset: int, max_bytes: int) -> bytes:
         """From the batch with this offset on; empty at the end. Raises NoAnswer and NotAtSource."""
         leader = await self._leader_now(partition)
+        async with self._free[leader]:
+            return await self._fetch(leader, partition, offset, max_bytes)
+
+    async def _fetch(self, leader: int, partition: TopicPartition, offset: int, max_bytes: int) -> bytes:
         request = encode_fetch_request(CLIENT_ID, partition.topic, partition.partition, offset, max_bytes=max_bytes)
         try:
-            async with self._free[leader]:
-                with trio.fail_after(_ANSWER_SECONDS):
-                    frame = await self.exchange(leader, request)
+            with trio.fail_after(_ANSWER_SECONDS):
+                frame = await self.exchange(leader, request)
             fetched = read_fetch_response(frame, OWN_VERSION)
             answered = [one for one in fetched.partitions if (one.topic, one.partition) == partition]
             if len(answered) != 1:
@@ -154,3 +149,19 @@ class SourceReader(Leaders):
         for node_id in list(self._clients):
             if self._is_idle(node_id):
                 self._drop(node_id)
+
+
+def _whole(record_set: bytes, offset: int) -> tuple[int, int, int]:
+    """-> the first offset, the end of the last whole batch, and the offset after it. Raises NoAnswer."""
+    try:
+        scanned = scan(record_set, 0, len(record_set))
+        if not scanned.headers or not scanned.is_v2:
+            raise NoAnswer(f"the leader has nothing at offset {offset} (yet)")
+        if body_crcs(record_set, scanned.starts, scanned.ends) != [header[4] for header in scanned.headers]:
+            raise NoAnswer(f"what the leader has sent from offset {offset} on was damaged")
+        following = scanned.next_offset(offset)
+    except RemoteProtocolError as error:
+        raise NoAnswer(str(error)) from error
+    if following <= offset:
+        raise NoAnswer(f"the leader has sent offsets below {offset}")
+    return scanned.headers[0][0], scanned.ends[-1], following

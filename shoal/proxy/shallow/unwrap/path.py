@@ -88,6 +88,7 @@ _TOO_MUCH = Refused(
     error_code=ErrorCode.MESSAGE_TOO_LARGE,
     message=f"a request has compressed batches with envelopes, or claim checks, for more than {MAX_OUTER_BYTES} bytes",
 )
+_READ_SECONDS = 10.0  # for batches that must be read again; a mirror gives up after 30 s (request.timeout.ms)
 _BUSY_SECONDS = 0.05  # other connections wait at most this long, or for one partition
 _SLOTS_USED_UP = (
     "more than {} producer ids and partitions of idempotent mirrors have come: those unused for the "
@@ -249,13 +250,14 @@ class UnwrapPath:
 
     async def _handle(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
         found: dict[EnvelopeKey, Found] = {}
+        deadline = trio.current_time() + _READ_SECONDS
         while True:
             try:
                 return await self._open(connection, frame, header, found)
             except _BatchesMissing as missing:
                 wanted, wants_answer = missing.wanted, missing.wants_answer
             for checks in set(wanted.values()):
-                found |= await checks.read([key for key, of in wanted.items() if of is checks])
+                found |= await checks.read([key for key, of in wanted.items() if of is checks], deadline)
             if wants_answer:
                 connection.require_client()  # a mirror that was killed may have begun again, and this is older
 
@@ -320,8 +322,8 @@ class UnwrapPath:
     ) -> tuple[MirrorRequest, _Plans]:
         """-> the request without tokens, and what is known of its partitions."""
         request = read_produce_request(frame, header.api_version)
-        planned = await self._plan_record_sets(frame, request, again)
         naming = await Naming.learn(connection, header.client_id, [produced.topic for produced in request.partitions])
+        planned = await self._plan_record_sets(frame, request, again)
         if any(isinstance(plan, Stripped) for plan in planned):
             sets = list(self._stripped(connection, frame, naming, zip(request.partitions, planned, strict=True)))
             frame = bytearray().join(encode_produce_request(frame, request, header.correlation_id, sets))

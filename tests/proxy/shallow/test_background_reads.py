@@ -1,0 +1,146 @@
+"""What is read in the background, with limits; the source is a function. The clock jumps when all tasks wait."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from shoal.protocol.shallow.envelope import EnvelopeKey
+from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN
+from shoal.protocol.shallow.unwrap.plan import Refused
+from shoal.proxy.shallow.claims.background_reads import BackgroundReads
+from shoal.proxy.shallow.leaders import NoAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from trio.testing import MockClock
+
+WAIT = 10.0
+
+
+def key_of(partition: int, serial: int = 0) -> EnvelopeKey:
+    return EnvelopeKey(
+        cluster="source",
+        topic="orders",
+        partition=partition,
+        first_offset=0,
+        last_offset=9,
+        batches=1,
+        records=10,
+        payload=100,
+        payload_crc=0,
+        flow=1,
+        serial=serial,
+        is_claim_check=True,
+    )
+
+
+@dataclass
+class Source:
+    """`away`: partitions without an answer. Its tasks are those of a listener."""
+
+    tasks: trio.Nursery
+    away: set[int] = field(default_factory=set)
+    hung: set[int] = field(default_factory=set)
+    asked: list[EnvelopeKey] = field(default_factory=list)
+    may_spawn: bool = True
+
+    def spawn(self, task: Callable[[], Awaitable[None]]) -> None:
+        self.tasks.start_soon(task)
+
+    async def read(self, key: EnvelopeKey) -> memoryview | Refused:
+        self.asked.append(key)
+        if key.partition in self.hung:
+            await trio.sleep_forever()
+        await trio.sleep(0.1)
+        if key.partition in self.away:
+            raise NoAnswer("away")
+        return memoryview(b"batches")
+
+
+@asynccontextmanager
+async def reading(**limits: int) -> AsyncIterator[tuple[Source, BackgroundReads]]:
+    """Afterwards no task may be left."""
+    async with trio.open_nursery() as tasks:
+        source = Source(tasks)
+        yield source, (reads := BackgroundReads(source, source.read, **limits))
+        reads.end()
+    assert not tasks.child_tasks
+
+
+async def results(reads: BackgroundReads, *keys: EnvelopeKey) -> list[bool]:
+    """Whether each has been read."""
+    found = await reads.wait(keys, trio.current_time() + WAIT)
+    assert [*found] == [*keys]
+    assert all(not isinstance(one, Refused) or one.error_code == TRY_AGAIN for one in found.values())
+    return [not isinstance(one, Refused) for one in found.values()]
+
+
+async def test_what_was_not_read_in_time_is_read_later(clock: MockClock) -> None:
+    async with reading() as (source, reads):
+        source.away.add(0)
+        began = trio.current_time()
+        assert await results(reads, key_of(0), key_of(1)) == [False, True]
+        assert trio.current_time() - began == pytest.approx(WAIT, abs=0.1)
+        source.away.clear()
+        asked = len(source.asked)
+        await trio.sleep(5)
+        assert len(source.asked) == asked + 1
+
+
+async def test_what_is_not_asked_for_any_more_is_not_read(clock: MockClock) -> None:
+    async with reading() as (source, reads):
+        source.away.add(0)
+        await results(reads, key_of(0))
+        await trio.sleep(60)
+        asked = len(source.asked)
+        await trio.sleep(60)
+        assert len(source.asked) == asked
+
+
+async def test_a_partition_that_cannot_be_read_leaves_room_for_others(clock: MockClock) -> None:
+    async with reading(max_reads=20) as (source, reads):
+        source.hung.add(0)
+        bad = [key_of(0, serial) for serial in range(30)]
+        async with trio.open_nursery() as asking:
+
+            async def ask() -> None:
+                while True:
+                    await results(reads, *bad)
+                    await trio.sleep(0.5)
+
+            asking.start_soon(ask)
+            for second in range(40):
+                await trio.sleep(1)
+                assert await results(reads, key_of(1, second)) == [True]
+            asking.cancel_scope.cancel()
+
+
+async def test_partitions_that_cannot_be_read_make_way(clock: MockClock) -> None:
+    async with reading(max_partitions=3) as (source, reads):
+        source.hung = {0, 1, 2}
+        assert await results(reads, *map(key_of, source.hung)) == [False, False, False]
+        assert await results(reads, key_of(3)) == [False]
+        await trio.sleep(0.1)
+        assert await results(reads, key_of(3)) == [True]
+
+
+async def test_a_listener_that_drains_reads_nothing_more(clock: MockClock) -> None:
+    async with reading() as (source, reads):
+        source.may_spawn = False
+        began = trio.current_time()
+        assert await results(reads, key_of(0)) == [False]
+        assert trio.current_time() == began
+
+
+async def test_one_read_serves_all_who_wait(clock: MockClock) -> None:
+    async with reading() as (source, reads):
+        async with trio.open_nursery() as waiting:
+            for _ in range(5):
+                waiting.start_soon(results, reads, key_of(0))
+        assert source.asked == [key_of(0)]
