@@ -121,7 +121,7 @@ class EnvelopeKey:
 
     def __hash__(self) -> int:
         """Salted, as hashes of strings and bytes are: a client must not be able to choose keys of equal hash."""
-        return hash((self.cluster, self.topic, self.cover, self.nonce, _fixed(self)))
+        return hash((self.cluster, self.topic, self.nonce, _fixed(self), self.cover and _COVER.pack(*self.cover)))
 
     def __str__(self) -> str:
         return f"{self.cluster}/{self.topic}-{self.partition} offsets {self.first_offset}..{self.last_offset}"

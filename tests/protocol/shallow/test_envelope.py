@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from shoal.protocol.shallow.envelope import (
     MAGIC,
+    Cover,
     EnvelopeKey,
     decode_key,
     encode_key,
@@ -129,4 +130,5 @@ def test_a_client_cannot_choose_keys_of_equal_hash() -> None:
     alike = [replace(KEY, topic=f"t{number}") for number in range(500)]
     alike += [replace(KEY, first_offset=number * (2**61 - 1), last_offset=2**63 - 2) for number in range(4)]
     alike += [replace(KEY, nonce=number) for number in range(500)]
+    alike += [replace(KEY, cover=Cover(number * (2**61 - 1), 2**63 - 1, fill=False)) for number in range(4)]
     assert len({hash(key) for key in alike}) == len({*alike})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ import trio
 from shoal.protocol.shallow.envelope import EnvelopeKey
 from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN
 from shoal.protocol.shallow.unwrap.plan import Refused
+from shoal.proxy.config.settings import MIB
 from shoal.proxy.shallow.claims.background_reads import BackgroundReads
 from shoal.proxy.shallow.leaders import NoAnswer
 
@@ -47,7 +49,9 @@ class Source:
     tasks: trio.Nursery
     away: set[int] = field(default_factory=set)
     hung: set[int] = field(default_factory=set)
+    slow: set[int] = field(default_factory=set)
     asked: list[EnvelopeKey] = field(default_factory=list)
+    read_so_far: list[EnvelopeKey] = field(default_factory=list)
     may_spawn: bool = True
 
     def spawn(self, task: Callable[[], Awaitable[None]]) -> None:
@@ -57,9 +61,10 @@ class Source:
         self.asked.append(key)
         if key.partition in self.hung:
             await trio.sleep_forever()
-        await trio.sleep(0.1)
+        await trio.sleep(12 if key.partition in self.slow else 0.1)
         if key.partition in self.away:
             raise NoAnswer("away")
+        self.read_so_far.append(key)
         return memoryview(b"batches")
 
 
@@ -76,9 +81,9 @@ async def reading(**limits: int) -> AsyncIterator[tuple[Source, BackgroundReads]
 async def results(reads: BackgroundReads, *keys: EnvelopeKey) -> list[bool]:
     """Whether each has been read."""
     found = await reads.wait(keys, trio.current_time() + WAIT)
-    assert [*found] == [*keys]
+    assert found.keys() == {*keys}
     assert all(not isinstance(one, Refused) or one.error_code == TRY_AGAIN for one in found.values())
-    return [not isinstance(one, Refused) for one in found.values()]
+    return [not isinstance(found[key], Refused) for key in keys]
 
 
 async def test_what_was_not_read_in_time_is_read_later(clock: MockClock) -> None:
@@ -128,6 +133,51 @@ async def test_partitions_that_cannot_be_read_make_way(clock: MockClock) -> None
         assert await results(reads, key_of(3)) == [False]
         await trio.sleep(0.1)
         assert await results(reads, key_of(3)) == [True]
+
+
+async def test_a_partition_that_wants_too_much_takes_nothing_from_a_slow_one(clock: MockClock) -> None:
+    async with reading(max_reads=20) as (source, reads):
+        source.slow.add(0)
+        async with trio.open_nursery() as asking:
+
+            async def ask() -> None:
+                for serial in count():
+                    await results(reads, *(key_of(1, 100 * serial + number) for number in range(15)))
+                    await trio.sleep(1)
+
+            assert await results(reads, key_of(0)) == [False]
+            asking.start_soon(ask)
+            for _ in range(5):
+                await trio.sleep(1)
+                await results(reads, key_of(0))
+            assert key_of(0) in source.read_so_far
+            asking.cancel_scope.cancel()
+
+
+async def test_requests_hold_only_so_much(clock: MockClock) -> None:
+    """What they do not wait for is read, too, and not held here."""
+    async with reading() as (source, reads):
+        source.slow.add(0)
+        held = list[list[bool]]()
+
+        async def ask(number: int) -> None:
+            held.append(await results(reads, replace(key_of(1, number), payload=16 * MIB), key_of(0)))
+
+        async with trio.open_nursery() as asking:
+            for number in range(10):
+                asking.start_soon(ask, number)
+        assert len(source.asked) == 11
+        assert sorted(held) == [[False, False]] * 7 + [[True, False]] * 3
+
+
+async def test_a_deadline_that_is_over_says_nothing_of_the_source(clock: MockClock) -> None:
+    async with reading() as (source, reads):
+        found = await reads.wait([key_of(0)], trio.current_time())
+        assert [isinstance(one, Refused) for one in found.values()] == [True]
+        source.away.add(0)
+        began = trio.current_time()
+        assert await results(reads, key_of(0, 1)) == [False]
+        assert trio.current_time() - began == pytest.approx(WAIT, abs=0.1)
 
 
 async def test_a_listener_that_drains_reads_nothing_more(clock: MockClock) -> None:

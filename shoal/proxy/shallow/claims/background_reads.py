@@ -35,6 +35,8 @@ _PAUSE_SECONDS = 0.25  # twice as long each time: a claim check may be forged, s
 _LONGEST_PAUSE = 4.0
 _MAX_PARTITIONS = 1_000  # tasks of some KiB
 _MAX_READS = 10_000  # claim checks of 600 bytes
+_MAX_WAITED = 64 * 1024 * 1024  # bytes; a request does not wait for more
+_LEAST_WAIT = 1.0  # seconds; after less, silence means nothing
 
 
 @dataclass(slots=True, eq=False)
@@ -80,19 +82,35 @@ class BackgroundReads:
         self._max_partitions = max_partitions
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._count = 0
+        self._waited = 0  # bytes of batches that requests wait for, and hold until all of theirs are read
 
     async def wait(self, keys: Sequence[EnvelopeKey], deadline: float) -> dict[EnvelopeKey, Found]:
         """What has been read when all is, or at the deadline; the rest is refused for now."""
-        began = trio.current_time()
-        reads = {key: self._begin(key, began) for key in keys}
-        with trio.move_on_at(deadline) as scope:
-            for key, read in reads.items():
-                partition = self._partitions.get(key.source)
-                if read is not None and not (partition is not None and partition.is_silent):
+        began, before = trio.current_time(), self._waited
+        found: dict[EnvelopeKey, Found] = {}
+        waited: dict[EnvelopeKey, _Read] = {}
+        for key in keys:
+            read = self._begin(key, began)
+            if read is not None and self._may_wait(read):
+                waited[key] = read
+                self._waited += key.payload
+            else:  # it is not held here, but may be kept when it has been read
+                found[key] = _found(key, read)
+        taken = self._waited - before
+        try:
+            with trio.move_on_at(deadline) as scope:
+                for read in waited.values():
                     await read.done.wait()
-        if scope.cancelled_caught:
-            self._note_silence(keys, began)
-        return {key: _found(key, read) for key, read in reads.items()}
+        finally:
+            self._waited -= taken
+        if scope.cancelled_caught and trio.current_time() - began >= _LEAST_WAIT:
+            self._note_silence(waited, began)
+        return found | {key: _found(key, read) for key, read in waited.items()}
+
+    def _may_wait(self, read: _Read) -> bool:
+        partition, size = self._partitions.get(read.key.source), read.key.payload
+        has_room = not self._waited or self._waited + size <= _MAX_WAITED
+        return has_room and not (partition is not None and partition.is_silent)
 
     def _note_silence(self, keys: Iterable[EnvelopeKey], began: float) -> None:
         for key in keys:
@@ -107,10 +125,10 @@ class BackgroundReads:
             read = partition.reads[key]
             read.asked_at = now
             return read
-        if self._is_full(partition):
+        is_full = self._is_full(partition)
+        if is_full and partition is None:
             self._make_room()
-            return None
-        if not self._listener.may_spawn:
+        if is_full or not self._listener.may_spawn:
             return None
         if partition is None:
             partition = self._partitions[key.source] = _Partition()
