@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from itertools import count
+from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from shoal.protocol.shallow.envelope import EnvelopeKey
 from shoal.protocol.shallow.kept_batches import FLOW_BYTES, KeptBatches
+from tests.support.shallow.world import some_key
+
+if TYPE_CHECKING:
+    from shoal.protocol.shallow.envelope import EnvelopeKey
 
 LIMIT = 3 * FLOW_BYTES
 SIZES = st.sampled_from([1000, FLOW_BYTES // 3, FLOW_BYTES // 2, FLOW_BYTES, 2 * FLOW_BYTES])
@@ -16,20 +20,8 @@ FLOWS = st.integers(1, 3)
 
 
 def key_of(flow: int, serial: int, payload: int) -> EnvelopeKey:
-    return EnvelopeKey(
-        cluster="source",
-        topic="orders",
-        partition=0,
-        first_offset=serial,
-        last_offset=serial,
-        batches=1,
-        records=1,
-        payload=payload,
-        payload_crc=0,
-        flow=flow,
-        serial=serial,
-        is_claim_check=True,
-    )
+    offsets = {"first_offset": serial, "last_offset": serial, "records": 1}
+    return some_key(**offsets, payload=payload, flow=flow, serial=serial, is_claim_check=True)
 
 
 class Kept(RuleBasedStateMachine):

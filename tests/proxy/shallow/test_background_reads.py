@@ -10,36 +10,25 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from shoal.protocol.shallow.envelope import EnvelopeKey
 from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN
 from shoal.protocol.shallow.unwrap.plan import Refused
 from shoal.proxy.config.settings import MIB
 from shoal.proxy.shallow.claims.background_reads import BackgroundReads
 from shoal.proxy.shallow.leaders import NoAnswer
+from tests.support.shallow.world import some_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from trio.testing import MockClock
 
+    from shoal.protocol.shallow.envelope import EnvelopeKey
+
 WAIT = 10.0
 
 
 def key_of(partition: int, serial: int = 0) -> EnvelopeKey:
-    return EnvelopeKey(
-        cluster="source",
-        topic="orders",
-        partition=partition,
-        first_offset=0,
-        last_offset=9,
-        batches=1,
-        records=10,
-        payload=100,
-        payload_crc=0,
-        flow=1,
-        serial=serial,
-        is_claim_check=True,
-    )
+    return some_key(partition=partition, serial=serial, is_claim_check=True)
 
 
 @dataclass

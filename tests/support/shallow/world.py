@@ -7,12 +7,13 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import crc32c
 
 from shoal.protocol.records.batch import NewRecord, encode_batch, open_batch
 from shoal.protocol.records.recordset import split
+from shoal.protocol.shallow.envelope import EnvelopeKey
 from shoal.protocol.shallow.unwrap.plan import OutgoingBatch
 from shoal.protocol.shallow.wrap.wrap import WrapContext
 from shoal.protocol.wire.compression import Codec
@@ -62,6 +63,13 @@ def context(**changes: object) -> WrapContext:
         "min_batch_bytes": 0,
     }
     return WrapContext(**(fields | changes))  # type: ignore[arg-type]
+
+
+def some_key(**fields: Any) -> EnvelopeKey:
+    """For ten records in one batch of 100 bytes, unless `fields` say otherwise."""
+    usual = {"first_offset": 0, "last_offset": 9, "batches": 1, "records": 10, "payload": 100, "payload_crc": 0}
+    named = {"cluster": "source", "topic": "orders", "partition": 0, "flow": 1, "serial": 1}
+    return EnvelopeKey(**{**named, **usual, **fields})
 
 
 def some_batch(base_offset: int, records: int = 3, codec: Codec = Codec.ZSTD, **stamps: int) -> bytes:

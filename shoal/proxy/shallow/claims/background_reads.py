@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import trio
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from shoal.protocol.shallow.envelope import EnvelopeKey
     from shoal.protocol.wire.types import TopicPartition
 
-    Found = memoryview | Refused
+__all__ = ["BackgroundReads", "Found"]
 
-__all__ = ["BackgroundReads"]
+Found: TypeAlias = memoryview | Refused
 
 _WANTED_SECONDS = 30.0  # a mirror tries again within a second or so
 _PAUSE_SECONDS = 0.25  # twice as long each time: a claim check may be forged, so that it reads much
@@ -150,19 +150,22 @@ class BackgroundReads:
             silent.scope.cancel()
 
     async def _run(self, source: TopicPartition, partition: _Partition) -> None:
+        try:
+            with partition.scope:
+                await self._read_all(partition)
+        finally:
+            del self._partitions[source]
+            for read in list(partition.reads.values()):
+                self._end(partition, read)
+
+    async def _read_all(self, partition: _Partition) -> None:
         pause = _PAUSE_SECONDS
-        with partition.scope:
-            try:
-                while partition.reads:
-                    if await self._try_all(partition):
-                        pause = _PAUSE_SECONDS
-                    elif partition.reads:
-                        await trio.sleep(pause)
-                        pause = min(2 * pause, _LONGEST_PAUSE)
-            finally:
-                del self._partitions[source]
-                for read in list(partition.reads.values()):
-                    self._end(partition, read)
+        while partition.reads:
+            if await self._try_all(partition):
+                pause = _PAUSE_SECONDS
+            elif partition.reads:
+                await trio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _try_all(self, partition: _Partition) -> bool:
         """-> whether any was read."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from shoal.protocol.wire.types import TopicPartition
     from shoal.proxy.config.settings import ListenerSettings
     from shoal.proxy.listener.listener import Listener
+    from shoal.proxy.shallow.claims.background_reads import Found
 
 __all__ = ["ClaimChecks"]
 
@@ -61,8 +62,8 @@ class ClaimChecks:
         self._readers: dict[str | None, SourceReader] = {}  # by the name of the credentials
         self._proven: set[tuple[str | None, str]] = set()  # credentials, topic
         self._next_try: dict[tuple[str | None, str], float] = {}
-        self._is_proving = self._has_ended = False
-        self._proving: trio.CancelScope | None = None
+        self._has_ended = False
+        self._proving: trio.CancelScope | None = None  # one topic at a time
         self._reads = BackgroundReads(listener, self._read)
         self._throttle = LogThrottle()
         self._changed = trio.Event()
@@ -84,18 +85,21 @@ class ClaimChecks:
         topic, now = (credentials, partition.topic), trio.current_time()
         if topic not in self._next_try and len(self._next_try) >= _MAX_TOPICS:
             return
-        is_due = now >= self._next_try.get(topic, now) and not self._is_proving
+        is_due = now >= self._next_try.get(topic, now) and self._proving is None
         if is_due and self.is_on and topic not in self._proven and self._listener.may_spawn:
-            self._is_proving, self._next_try[topic] = True, now + _PROVE_AGAIN_SECONDS
-            self._listener.spawn(partial(self._prove, credentials, partition, offset, bytes(batch)))
+            self._next_try[topic] = now + _PROVE_AGAIN_SECONDS
+            scope = self._proving = trio.CancelScope(deadline=now + _PROVE_SECONDS)
+            self._listener.spawn(partial(self._prove, scope, credentials, partition, offset, bytes(batch)))
 
-    async def _prove(self, credentials: str | None, partition: TopicPartition, offset: int, batch: bytes) -> None:
+    async def _prove(
+        self, scope: trio.CancelScope, credentials: str | None, partition: TopicPartition, offset: int, batch: bytes
+    ) -> None:
         why = f"no answer within {_PROVE_SECONDS:g} s"
         try:
             if self._must_log_in(credentials):
                 why = "clients log in at the brokers by themselves, and Shoal has no login there"
             else:
-                with trio.move_on_after(_PROVE_SECONDS) as self._proving:
+                with scope:
                     found = await self._reader(credentials).record_set(partition, offset, 1)
                     if found[: len(batch)] == batch:
                         self._proven.add((credentials, partition.topic))
@@ -104,7 +108,7 @@ class ClaimChecks:
         except (NoAnswer, NotAtSource) as error:
             why = str(error)
         finally:
-            self._is_proving, self._proving = False, None
+            self._proving = None
         if not self._has_ended:
             self._say_not_kept(partition.topic, why)
 
@@ -150,7 +154,7 @@ class ClaimChecks:
         """False: it is for another source."""
         return self._cluster.cluster_id is None or self.is_of(key)
 
-    async def read(self, keys: Sequence[EnvelopeKey], deadline: float) -> dict[EnvelopeKey, memoryview | Refused]:
+    async def read(self, keys: Sequence[EnvelopeKey], deadline: float) -> dict[EnvelopeKey, Found]:
         """Their batches from the source. What cannot be had is refused: for now, or permanently if it is gone.
 
         What is read stays here until it is appended.
@@ -160,7 +164,7 @@ class ClaimChecks:
             await trio.sleep(_REFUSE_SECONDS)
         return found
 
-    async def _read(self, key: EnvelopeKey) -> memoryview | Refused:
+    async def _read(self, key: EnvelopeKey) -> Found:
         """Raises NoAnswer."""
         why = NoAnswer("the source demands a login, and Shoal has none")
         for credentials in (None, *self._cluster.credentials):

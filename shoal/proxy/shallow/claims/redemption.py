@@ -12,11 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from shoal.protocol.shallow.envelope import EnvelopeKey
+    from shoal.proxy.shallow.claims.background_reads import Found
     from shoal.proxy.shallow.claims.claim_checks import ClaimChecks
 
-__all__ = ["Found", "Redemption"]
-
-Found = memoryview | Refused
+__all__ = ["Redemption"]
 
 
 class Redemption:

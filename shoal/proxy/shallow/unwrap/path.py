@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.listener.listener import Listener
     from shoal.proxy.net.transport import Buffer
+    from shoal.proxy.shallow.claims.background_reads import Found
     from shoal.proxy.shallow.claims.claim_checks import ClaimChecks
-    from shoal.proxy.shallow.claims.redemption import Found
     from shoal.proxy.shallow.interlock import Interlocks
     from shoal.proxy.shallow.monitor.monitor import MirrorMonitors
     from shoal.proxy.shallow.unwrap.copies import Located

@@ -6,30 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shoal.protocol.shallow.envelope import EnvelopeKey
 from shoal.protocol.shallow.translate.offset_map import AppendedRange, SourcePartition
 from shoal.protocol.shallow.unwrap.findings import OffsetsAppended
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.shallow.files.offsets import read_offsets
 from shoal.proxy.shallow.unwrap.translation import Translation
+from tests.support.shallow.world import some_key
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 TARGET = TopicPartition("A.orders", 0)
-KEY = EnvelopeKey(
-    cluster="source",
-    topic="orders",
-    partition=0,
-    first_offset=0,
-    last_offset=9,
-    batches=1,
-    records=10,
-    payload=100,
-    payload_crc=0,
-    flow=1,
-    serial=1,
-)
+KEY = some_key()
 
 
 class Monitors:
