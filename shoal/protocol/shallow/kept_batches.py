@@ -11,8 +11,8 @@ is room for an answer if
 Batches that are appended stay until their request has succeeded: if a later part of it fails, the mirror sends all of
 it again, and the rules that append nothing twice must see the same batches (appended_log.py, mirror_sequences.py).
 
-What has not come back after `_KEPT_SECONDS` is forgotten: a mirror that was restarted reads it again, or a transform
-has left the record out.
+What has not been asked for within `_KEPT_SECONDS` is forgotten: a mirror that was restarted reads it again, or a
+transform has left the record out. What is asked for stays: its request may need others that a slow source gives later.
 """
 
 from collections import OrderedDict
@@ -68,12 +68,21 @@ class KeptBatches:
 
     def restore(self, key: EnvelopeKey, batches: memoryview, now: float) -> None:
         """What was read again; as much may be here as of answers, and what is more is not kept."""
-        if key not in self._kept and self.held + len(batches) <= 2 * max(self.limit, _LEAST_RESTORED):
+        if key not in self._kept and len(batches) <= self.restorable:
             self.keep(key, batches, now)
 
-    def find(self, key: EnvelopeKey) -> memoryview | None:
+    @property
+    def restorable(self) -> int:
+        """So many bytes may be restored."""
+        return 2 * max(self.limit, _LEAST_RESTORED) - self.held
+
+    def find(self, key: EnvelopeKey, now: float) -> memoryview | None:
         found = self._kept.get(key)
-        return None if found is None else found.batches
+        if found is None:
+            return None
+        found.at = now
+        self._kept.move_to_end(key)
+        return found.batches
 
     def appended(self, key: EnvelopeKey) -> bool:
         """Its batches are appended. False: they were not here, or that was known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -36,6 +36,9 @@ class Source:
     """`away`: partitions without an answer. Its tasks are those of a listener."""
 
     tasks: trio.Nursery
+    room: int
+    kept: set[EnvelopeKey] = field(default_factory=set)
+    one_by_one: trio.Lock | None = None  # as one broker is read
     away: set[int] = field(default_factory=set)
     hung: set[int] = field(default_factory=set)
     slow: set[int] = field(default_factory=set)
@@ -50,19 +53,23 @@ class Source:
         self.asked.append(key)
         if key.partition in self.hung:
             await trio.sleep_forever()
-        await trio.sleep(12 if key.partition in self.slow else 0.1)
+        async with self.one_by_one or nullcontext():
+            await trio.sleep(12 if key.partition in self.slow else 0.1)
         if key.partition in self.away:
             raise NoAnswer("away")
         self.read_so_far.append(key)
+        if key.payload <= self.room:
+            self.room -= key.payload
+            self.kept.add(key)
         return memoryview(b"batches")
 
 
 @asynccontextmanager
-async def reading(**limits: int) -> AsyncIterator[tuple[Source, BackgroundReads]]:
-    """Afterwards no task may be left."""
+async def reading(room: int = 1024 * MIB, **limits: int) -> AsyncIterator[tuple[Source, BackgroundReads]]:
+    """Afterwards no task may be left. `room`: for what has been read, in bytes."""
     async with trio.open_nursery() as tasks:
-        source = Source(tasks)
-        yield source, (reads := BackgroundReads(source, source.read, **limits))
+        source = Source(tasks, room)
+        yield source, (reads := BackgroundReads(source, source.read, lambda: source.room, **limits))
         reads.end()
     assert not tasks.child_tasks
 
@@ -85,6 +92,34 @@ async def test_what_was_not_read_in_time_is_read_later(clock: MockClock) -> None
         asked = len(source.asked)
         await trio.sleep(5)
         assert len(source.asked) == asked + 1
+
+
+@pytest.mark.parametrize("room", [250, 50, 0])
+async def test_requests_for_more_than_there_is_room_for_get_theirs_one_after_the_other(
+    clock: MockClock, room: int
+) -> None:
+    """What is kept for a request is not forgotten before the request has got all."""
+    async with reading(room) as (source, reads), trio.open_nursery() as asking:
+        source.one_by_one = trio.Lock()
+
+        async def ask(partition: int) -> None:
+            wanted = [replace(key_of(partition, serial), payload=10) for serial in range(8)]
+            again: set[EnvelopeKey] = set()
+            while missing := [key for key in wanted if key not in source.kept and key not in again]:
+                found = await reads.wait(missing, trio.current_time() + WAIT)
+                again = {key for key, one in found.items() if not isinstance(one, Refused)}
+                if len(again) < len(missing):
+                    await trio.sleep(1)
+            for key in source.kept.intersection(wanted):
+                source.kept.remove(key)
+                source.room += key.payload
+
+        for partition in range(40):
+            asking.start_soon(ask, partition)
+        asking.cancel_scope.deadline = trio.current_time() + 600
+    assert not asking.cancel_scope.cancelled_caught
+    assert (source.kept, source.room) == (set(), room)
+    assert len(source.read_so_far) <= 1.5 * 40 * 8
 
 
 async def test_what_is_not_asked_for_any_more_is_not_read(clock: MockClock) -> None:

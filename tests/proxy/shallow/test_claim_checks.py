@@ -28,6 +28,7 @@ from tests.support.shallow.world import poll, produced, some_batch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from uuid import UUID
 
     from trio.testing import MockClock
 
@@ -288,6 +289,47 @@ async def test_many_partitions_of_one_leader_are_read_in_a_row(clock: MockClock)
             left = {place: one for place, one in left.items() if answers[place[1]][0] is not ErrorCode.none}
             await trio.sleep(1)
         assert len(source.own) == own + 30
+
+
+@pytest.mark.parametrize(("partitions", "checks", "takes"), [(1, 14, 12.0), (10, 20, 1.0)])
+async def test_what_takes_longer_than_batches_stay_is_read_in_the_end(
+    clock: MockClock, partitions: int, checks: int, takes: float
+) -> None:
+    async with trio.open_nursery() as ticking, mirroring() as mirror:
+        (seen,) = await mirror.fetch()
+        checks_of(mirror).kept.clear()
+        source, mirror.producer.patience = source_of(mirror), 60
+        source.topics, source.takes = {ORDERS_ID: (ORDERS, partitions)}, takes
+        own = len(source.own)
+        left: dict[tuple[str | UUID, int], bytes] = {
+            ("elsewhere", index): produced(
+                [check(seen, partition=index, serial=100 * index + number + 1) for number in range(checks)]
+            )
+            for index in range(partitions)
+        }
+        listener = next(one for one in mirror.r.server.listeners.values() if one.path is mirror.r.wrap)
+
+        async def tick() -> None:
+            while True:
+                await trio.sleep(1)
+                listener.tick(trio.current_time())
+
+        ticking.start_soon(tick)
+        with trio.fail_after(600):
+            while left:
+                await mirror.producer.send(mirror.producer.request(left))
+                answers = await mirror.producer.answers()
+                left = {place: one for place, one in left.items() if answers[place[1]][0] is not ErrorCode.none}
+                await trio.sleep(1)
+        assert len(source.own) - own == partitions * checks
+        ticking.cancel_scope.cancel()
+
+
+def check(seen: Seen, *, partition: int, serial: int) -> Seen:
+    """Another claim check for the same batches."""
+    return seen._replace(
+        record=seen.record._replace(key=encode_key(replace(key_of(seen), partition=partition, serial=serial)))
+    )
 
 
 async def test_a_forged_claim_check_delays_no_honest_one_of_its_partition(clock: MockClock) -> None:

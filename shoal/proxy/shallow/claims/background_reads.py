@@ -6,6 +6,10 @@
 
 So a slow source needs no long requests, and nothing that is under way is given up. A partition of which nothing came
 while a request waited is `silent`: the next requests do not wait for it, because they may have others, too.
+
+A batch of the mirror can be appended when all its claim checks are here, so those of a partition are read together or
+not yet: many halves could fill the cache, and none would become whole. Without room for them, one partition at a time
+is read, and its request waits for it.
 """
 
 from __future__ import annotations
@@ -66,22 +70,26 @@ class Spawner(Protocol):
 
 
 class BackgroundReads:
-    """`read` gets the batches of one claim check, or says that they are gone; it may raise NoAnswer."""
+    """`read` gets the batches of one claim check and keeps them if there is `room` (bytes), or says that they are gone;
+    it may raise NoAnswer."""
 
     def __init__(
         self,
         listener: Spawner,
         read: Callable[[EnvelopeKey], Awaitable[Found]],
+        room: Callable[[], int],
         *,
         max_reads: int = _MAX_READS,
         max_partitions: int = _MAX_PARTITIONS,
     ) -> None:
         self._listener = listener
         self._read = read
+        self._room = room
         self._max_reads = max_reads
         self._max_partitions = max_partitions
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._count = 0
+        self._wanted = 0  # bytes of them
         self._waited = 0  # bytes of batches that requests wait for, and hold until all of theirs are read
 
     async def wait(self, keys: Sequence[EnvelopeKey], deadline: float) -> dict[EnvelopeKey, Found]:
@@ -89,13 +97,15 @@ class BackgroundReads:
         began, before = trio.current_time(), self._waited
         found: dict[EnvelopeKey, Found] = {}
         waited: dict[EnvelopeKey, _Read] = {}
-        for key in keys:
-            read = self._begin(key, began)
-            if read is not None and self._may_wait(read):
-                waited[key] = read
-                self._waited += key.payload
-            else:  # it is not held here, but may be kept when it has been read
-                found[key] = _found(key, read)
+        for source, wanted in _by_source(keys).items():
+            is_admitted = self._is_admitted(source, wanted)
+            for key in wanted:
+                read = self._begin(key, began, is_admitted=is_admitted)
+                if read is not None and self._may_wait(read):
+                    waited[key] = read
+                    self._waited += key.payload
+                else:  # it is not held here, but may be kept when it has been read
+                    found[key] = _found(key, read)
         taken = self._waited - before
         try:
             with trio.move_on_at(deadline) as scope:
@@ -118,7 +128,13 @@ class BackgroundReads:
             if partition is not None and partition.read_at < began:
                 partition.is_silent = True
 
-    def _begin(self, key: EnvelopeKey, now: float) -> _Read | None:
+    def _is_admitted(self, source: TopicPartition, keys: Iterable[EnvelopeKey]) -> bool:
+        partition = self._partitions.get(source)
+        new = sum(key.payload for key in keys if partition is None or key not in partition.reads)
+        fits = self._wanted + new <= self._room()
+        return fits or all(one.is_silent for one in self._partitions.values())
+
+    def _begin(self, key: EnvelopeKey, now: float, *, is_admitted: bool) -> _Read | None:
         """None: there is no room for more, or Shoal ends."""
         partition = self._partitions.get(key.source)
         if partition is not None and key in partition.reads:
@@ -128,13 +144,14 @@ class BackgroundReads:
         is_full = self._is_full(partition)
         if is_full and partition is None:
             self._make_room()
-        if is_full or not self._listener.may_spawn:
+        if is_full or not is_admitted or not self._listener.may_spawn:
             return None
         if partition is None:
             partition = self._partitions[key.source] = _Partition()
             self._listener.spawn(partial(self._run, key.source, partition))
         read = partition.reads[key] = _Read(key, now)
         self._count += 1
+        self._wanted += key.payload
         return read
 
     def _is_full(self, partition: _Partition | None) -> bool:
@@ -186,6 +203,7 @@ class BackgroundReads:
     def _end(self, partition: _Partition, read: _Read) -> None:
         del partition.reads[read.key]
         self._count -= 1
+        self._wanted -= read.key.payload
         read.done.set()
 
     def end(self) -> None:
@@ -193,6 +211,13 @@ class BackgroundReads:
             for read in partition.reads.values():
                 read.why = "Shoal ends"
             partition.scope.cancel()
+
+
+def _by_source(keys: Iterable[EnvelopeKey]) -> dict[TopicPartition, list[EnvelopeKey]]:
+    grouped: dict[TopicPartition, list[EnvelopeKey]] = {}
+    for key in keys:
+        grouped.setdefault(key.source, []).append(key)
+    return grouped
 
 
 def _found(key: EnvelopeKey, read: _Read | None) -> Found:

@@ -64,7 +64,7 @@ class ClaimChecks:
         self._next_try: dict[tuple[str | None, str], float] = {}
         self._has_ended = False
         self._proving: trio.CancelScope | None = None  # one topic at a time
-        self._reads = BackgroundReads(listener, self._read)
+        self._reads = BackgroundReads(listener, self._read, lambda: self.kept.restorable)
         self._throttle = LogThrottle()
         self._changed = trio.Event()
         self._stuck: set[int] = set()  # flows for which no room came in time: they do not wait until some does

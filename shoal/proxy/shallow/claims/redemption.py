@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN
 from shoal.protocol.shallow.unwrap.plan import MAX_OUTER_BYTES, Refused
 from shoal.protocol.wire.error_codes import ErrorCode
@@ -37,7 +39,7 @@ class Redemption:
     def find(self, key: EnvelopeKey) -> Found | None:
         found = self._again.get(key)
         for checks in self._checks:
-            found = found or checks.kept.find(key)
+            found = found or checks.kept.find(key, trio.current_time())
         if found is not None:
             return found
         source = self._source(key)
