@@ -98,6 +98,8 @@ class Kept(RuleBasedStateMachine):
         assert len(self.kept) == len(self.model)
         for flow in range(1, 4):
             assert self.kept.has_any(flow) == (self.of_flow(flow) > 0)
+        for key, (batches, at) in sorted(self.model.items(), key=lambda one: one[1][1]):
+            assert self.kept.find(key, at) is batches  # what is asked for again at its own time changes nothing
 
 
 TestKept = Kept.TestCase

@@ -122,6 +122,19 @@ async def test_requests_for_more_than_there_is_room_for_get_theirs_one_after_the
     assert len(source.read_so_far) <= 1.5 * 40 * 8
 
 
+async def test_a_partition_that_cannot_be_read_takes_no_room_from_others(clock: MockClock) -> None:
+    async with reading(100) as (source, reads):
+        source.hung.add(0)
+        source.slow = {1, 2}
+        lost = [replace(key_of(0, serial), payload=10) for serial in range(8)]
+        assert not any(await results(reads, *lost))
+        async with trio.open_nursery() as asking:
+            for partition in source.slow:
+                asking.start_soon(results, reads, replace(key_of(partition), payload=40))
+            await trio.sleep(1)
+            assert {key.partition for key in source.asked} == {0, 1, 2}, "both are read at once"
+
+
 async def test_what_is_not_asked_for_any_more_is_not_read(clock: MockClock) -> None:
     async with reading() as (source, reads):
         source.away.add(0)

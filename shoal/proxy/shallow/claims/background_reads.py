@@ -9,7 +9,7 @@ while a request waited is `silent`: the next requests do not wait for it, becaus
 
 A batch of the mirror can be appended when all its claim checks are here, so those of a partition are read together or
 not yet: many halves could fill the cache, and none would become whole. Without room for them, one partition at a time
-is read, and its request waits for it.
+is read, and its request waits for it. A silent one takes no room from others.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class _Read:
 class _Partition:
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     reads: dict[EnvelopeKey, _Read] = field(default_factory=dict)
+    wanted: int = 0  # bytes of their batches
     read_at: float = float("-inf")  # something of it, the last time
     is_silent: bool = False
 
@@ -89,7 +90,6 @@ class BackgroundReads:
         self._max_partitions = max_partitions
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._count = 0
-        self._wanted = 0  # bytes of them
         self._waited = 0  # bytes of batches that requests wait for, and hold until all of theirs are read
 
     async def wait(self, keys: Sequence[EnvelopeKey], deadline: float) -> dict[EnvelopeKey, Found]:
@@ -97,8 +97,8 @@ class BackgroundReads:
         began, before = trio.current_time(), self._waited
         found: dict[EnvelopeKey, Found] = {}
         waited: dict[EnvelopeKey, _Read] = {}
-        for source, wanted in _by_source(keys).items():
-            is_admitted = self._is_admitted(source, wanted)
+        for wanted in _by_source(keys):
+            is_admitted = self._is_admitted(wanted)
             for key in wanted:
                 read = self._begin(key, began, is_admitted=is_admitted)
                 if read is not None and self._may_wait(read):
@@ -128,11 +128,12 @@ class BackgroundReads:
             if partition is not None and partition.read_at < began:
                 partition.is_silent = True
 
-    def _is_admitted(self, source: TopicPartition, keys: Iterable[EnvelopeKey]) -> bool:
-        partition = self._partitions.get(source)
+    def _is_admitted(self, keys: Sequence[EnvelopeKey]) -> bool:
+        """All of one partition."""
+        partition = self._partitions.get(keys[0].source)
         new = sum(key.payload for key in keys if partition is None or key not in partition.reads)
-        fits = self._wanted + new <= self._room()
-        return fits or all(one.is_silent for one in self._partitions.values())
+        wanted = sum(one.wanted for one in self._partitions.values() if not one.is_silent)
+        return not wanted or wanted + new <= self._room()
 
     def _begin(self, key: EnvelopeKey, now: float, *, is_admitted: bool) -> _Read | None:
         """None: there is no room for more, or Shoal ends."""
@@ -151,7 +152,7 @@ class BackgroundReads:
             self._listener.spawn(partial(self._run, key.source, partition))
         read = partition.reads[key] = _Read(key, now)
         self._count += 1
-        self._wanted += key.payload
+        partition.wanted += key.payload
         return read
 
     def _is_full(self, partition: _Partition | None) -> bool:
@@ -203,7 +204,7 @@ class BackgroundReads:
     def _end(self, partition: _Partition, read: _Read) -> None:
         del partition.reads[read.key]
         self._count -= 1
-        self._wanted -= read.key.payload
+        partition.wanted -= read.key.payload
         read.done.set()
 
     def end(self) -> None:
@@ -213,11 +214,11 @@ class BackgroundReads:
             partition.scope.cancel()
 
 
-def _by_source(keys: Iterable[EnvelopeKey]) -> dict[TopicPartition, list[EnvelopeKey]]:
+def _by_source(keys: Iterable[EnvelopeKey]) -> Iterable[list[EnvelopeKey]]:
     grouped: dict[TopicPartition, list[EnvelopeKey]] = {}
     for key in keys:
         grouped.setdefault(key.source, []).append(key)
-    return grouped
+    return grouped.values()
 
 
 def _found(key: EnvelopeKey, read: _Read | None) -> Found:
