@@ -1,7 +1,7 @@
 """The admin pages of a Shoal with workers: each asks all workers at once, for at most `ANSWER_SECONDS`.
 
 A worker that does not answer is left out of /clients, is a reason not to be ready, and has its last counters in
-/metrics and /status.
+/metrics and /status. What one says a little later is for the next page (`questions`).
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import trio
 
 from shoal.proxy.workers.answering import answer_questions
-from shoal.proxy.workers.links import Link, LinkLost, Message, Word
+from shoal.proxy.workers.links import Link, Message, Word
+from shoal.proxy.workers.questions import NoAnswer, Questions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from shoal.proxy.listener.listener import Listener
     from shoal.proxy.net.turns import TurnTable
 
-__all__ = ["NoAnswer", "Program", "WorkerProcess", "WorkerState"]
+__all__ = ["Program", "WorkerProcess", "WorkerState"]
 
 _CODE: Final = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); "
@@ -45,10 +46,6 @@ class WorkerState(Enum):
     SERVING = auto()
     DRAINING = auto()
     ENDED = auto()
-
-
-class NoAnswer(Exception):
-    """The worker has ended, or does not answer in time."""
 
 
 class Program(NamedTuple):
@@ -85,9 +82,7 @@ class WorkerProcess:
         self._heard = heard
         self._process: trio.Process | None = None
         self._link: Link | None = None
-        self._next = 1
-        self._asked: dict[tuple[Word, object], _Question] = {}
-        self._by_number: dict[int, _Question] = {}
+        self._questions: Questions | None = None
 
     @property
     def pid(self) -> int:
@@ -99,30 +94,16 @@ class WorkerProcess:
             self._link.try_to_put(word, value)
 
     async def ask(self, word: Word, value: object = None, *, within: float) -> Any:
-        """Raises NoAnswer. A question that has no answer yet is not sent again."""
-        question = self._asked.get((word, value)) if _may_be_shared(word) else None
-        if question is None:
-            question = self._ask(word, value)
-        with trio.move_on_after(within):
-            await question.done.wait()
-        self.answers = question.done.is_set()
-        if not question.is_answered:
+        """Within so many seconds. Raises NoAnswer."""
+        if self._questions is None:
             raise NoAnswer
-        return question.answer
-
-    def _ask(self, word: Word, value: object) -> _Question:
-        """Raises NoAnswer."""
-        if self._link is None or self.state is WorkerState.ENDED:
-            raise NoAnswer
-        number, self._next = self._next, self._next + 1
         try:
-            self._link.put(word, value, number)
-        except LinkLost:
-            raise NoAnswer from None
-        question = self._by_number[number] = _Question(word, value)
-        if _may_be_shared(word):
-            self._asked[word, value] = question
-        return question
+            found = await self._questions.ask(word, value, within=within)
+        except NoAnswer:
+            self.answers = False
+            raise
+        self.answers = True
+        return found
 
     def kill(self) -> None:
         if self._process is not None:
@@ -137,6 +118,7 @@ class WorkerProcess:
         with theirs, asked:
             self._process = await self._start(theirs.fileno(), asked.fileno())
         self._link = link = Link(trio.SocketStream(trio.socket.from_stdlib_socket(orders)))
+        self._questions = Questions(link)
         over = trio.Event()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen, link, over)
@@ -150,7 +132,7 @@ class WorkerProcess:
                 await over.wait()
             nursery.cancel_scope.cancel()
         self.state = WorkerState.ENDED
-        self._no_answers()
+        self._questions.end()
         return code
 
     async def _start(self, orders: int, questions: int) -> trio.Process:
@@ -185,12 +167,8 @@ class WorkerProcess:
     def _hear(self, message: Message) -> None:
         match message.word:
             case Word.ANSWER:
-                question = self._by_number.pop(message.number)
-                if _may_be_shared(question.word):
-                    self._asked.pop((question.word, question.value), None)
-                question.answer, question.is_answered = message.value, True
-                question.done.set()
-                return
+                assert self._questions is not None
+                return self._questions.answered(message.number, message.value)
             case Word.LOADED:
                 self.loaded.set()
             case Word.SERVING:
@@ -200,23 +178,3 @@ class WorkerProcess:
             case Word.ENDED:
                 self.counters = message.value
         self._heard(self, message)
-
-    def _no_answers(self) -> None:
-        for question in self._by_number.values():
-            question.done.set()
-        self._by_number.clear()
-        self._asked.clear()
-
-
-class _Question:
-    def __init__(self, word: Word, value: object) -> None:
-        self.word = word
-        self.value = value
-        self.done = trio.Event()
-        self.is_answered = False
-        self.answer: object = None
-
-
-def _may_be_shared(word: Word) -> bool:
-    """Whether the answer to one that was asked before will do: so a silent worker has few questions."""
-    return word in (Word.PAGE, Word.COUNTERS)

@@ -30,7 +30,8 @@ from shoal.proxy.lifecycle.state import ServerEvent, ServerState
 from shoal.proxy.net.turns import TurnTable
 from shoal.proxy.workers.answering import sockets_of
 from shoal.proxy.workers.links import Message, Word
-from shoal.proxy.workers.process import NoAnswer, Program, WorkerProcess, WorkerState
+from shoal.proxy.workers.process import Program, WorkerProcess, WorkerState
+from shoal.proxy.workers.questions import NoAnswer
 from shoal.proxy.workers.totals import added, added_statistics, kept
 
 if TYPE_CHECKING:
