@@ -35,13 +35,15 @@ $(AGENT): agent/pom.xml $(shell find agent/src -type f)
 	@flock build/setup.lock mvn --batch-mode --quiet --file agent/pom.xml package
 	@mv build/agent/target/shoal-agent.jar $@ # running brokers keep the old file
 
-demo: ## MirrorMaker 2 alone and through Shoal, on real brokers (10 minutes; RECORDS=1000000: 3; KAFKA=3.9.1, TLS=1)
+demo: ## MirrorMaker 2 alone and through Shoal, real brokers (10 minutes; RECORDS=1000000: 3; KAFKA=3.9.1 TLS=1 TASKS=2)
 	@scripts/setup kafka:$(KAFKA)
-	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA) $(if $(TLS),--tls) $(if $(RECORDS),--records $(RECORDS))
+	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA) $(if $(TLS),--tls) $(if $(RECORDS),--records $(RECORDS)) \
+		$(if $(TASKS),--tasks $(TASKS))
 
 demo-small: $(AGENT) ## The demo with batches of three records, also to a broker with the agent (RECORDS=200000)
 	@scripts/setup kafka:$(KAFKA)
-	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA) --small $(if $(RECORDS),--records $(RECORDS))
+	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA) --small $(if $(RECORDS),--records $(RECORDS)) \
+		$(if $(TASKS),--tasks $(TASKS))
 
 demo-offsets: $(AGENT) ## Topics with the offsets of their source, and a group that moves (3 minutes; RECORDS=200000)
 	@scripts/setup kafka:$(KAFKA)

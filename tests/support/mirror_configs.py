@@ -26,6 +26,7 @@ B.bootstrap.servers = 127.0.0.1:9192
 A.consumer.bootstrap.servers = 127.0.0.1:19092
 B.producer.bootstrap.servers = 127.0.0.1:29092
 B.producer.compression.type = none
+B.producer.batch.size = 131072
 A->B.enabled = true
 A->B.topics = t.*
 tasks.max = 4
@@ -53,6 +54,7 @@ CONNECTOR = {
     "source.consumer.bootstrap.servers": "127.0.0.1:19092",
     "producer.override.bootstrap.servers": "127.0.0.1:29092",
     "producer.override.compression.type": "none",
+    "producer.override.batch.size": "131072",
     "key.converter": BYTES,
     "value.converter": BYTES,
     "header.converter": BYTES,

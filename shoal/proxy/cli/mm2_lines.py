@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from shoal.proxy.cli.doctor.client_security import CA_FILE, CERTIFICATE_FILE, Login, needed_security
 from shoal.proxy.cli.doctor.mirror import CONNECT, DEDICATED
+from shoal.proxy.cli.doctor.value_rules import RAW_BATCH_SIZE
 from shoal.proxy.cli.mm2_java import BEHIND_SHOAL
 from shoal.proxy.config.parse import LOOPBACK
 
@@ -76,14 +77,13 @@ def dedicated(wiring: Wiring) -> str:
 {a}.consumer.bootstrap.servers = {wiring.source}
 {b}.producer.bootstrap.servers = {wiring.target}
 {b}.producer.compression.type = none
+{b}.producer.batch.size = {RAW_BATCH_SIZE}
 {sizes}\
 {comments}\
 {security}\
 # Otherwise MM2 also runs a worker for {b}->{a} (alternative: start MM2 with --clusters {b}).
 emit.heartbeats.enabled = false
 # tasks.max: through Shoal, one or two are as fast as many and need less CPU (the partitions of a task share requests).
-# {b}.producer.batch.size = 131072: faster where most batches are tiny and {b} takes one batch in a request; only if
-# max.message.bytes of every topic is above it.
 """
 
 
@@ -118,6 +118,7 @@ def _connector_settings(wiring: Wiring) -> dict[str, str]:
         "source.consumer.bootstrap.servers": str(wiring.source),
         "producer.override.bootstrap.servers": str(wiring.target),
         "producer.override.compression.type": "none",
+        "producer.override.batch.size": str(RAW_BATCH_SIZE),
         **{
             CONNECT.per_cluster[one.client].format(k=one.key): one.value
             for one in (*wiring.needed, *wiring.security_lines)

@@ -1,7 +1,7 @@
 """Questions of the supervisor to one worker, and their answers: each by a number.
 
-A worker that is slow answers after the supervisor has given up. Such a late answer is kept for the next one who asks
-the same, if that is soon: else a worker that always needs a little longer than anybody waits would never be heard.
+A worker that is slow answers after the supervisor has given up. Such a late answer is kept for the next question of the
+same kind, if that is soon: else a worker that always needs a little longer than its limit would never be heard.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LATE_SECONDS", "NoAnswer", "Questions"]
 
-_SHARED: Final = (Word.PAGE, Word.COUNTERS)  # one answer will do for all who ask
+_SHARED: Final = (Word.PAGE, Word.COUNTERS)  # one answer will do for all pages
 LATE_SECONDS: Final = 5.0  # the time between two looks at the counters
 
 
@@ -32,7 +32,7 @@ class Questions:
         self._link = link
         self._next = 1
         self._by_number: dict[int, _Question] = {}
-        self._shared: dict[tuple[Word, object], _Question] = {}  # nobody has their answer yet
+        self._shared: dict[tuple[Word, object], _Question] = {}  # no page has their answer yet
         self._have_ended = False
 
     async def ask(self, word: Word, value: object, *, within: float) -> Any:
@@ -54,7 +54,7 @@ class Questions:
         question.done.set()
 
     def end(self) -> None:
-        """The worker has ended: who waits raises NoAnswer, and so does who asks later."""
+        """The worker has ended: all questions, also later ones, raise NoAnswer."""
         self._have_ended = True
         for question in self._by_number.values():
             question.done.set()

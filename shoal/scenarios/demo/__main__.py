@@ -20,7 +20,7 @@ from shoal.scenarios.demo.command import NOT_EQUAL, OK, attempt, record_count
 from shoal.scenarios.demo.demo import phases_of, run_demo
 from shoal.scenarios.demo.page import demo_page
 from shoal.scenarios.demo.phases import Phases
-from shoal.scenarios.demo.plan import BROKER_HEAP, LARGE, SMALL, TASKS, TUNING, Plan, RunPlan, alone_only
+from shoal.scenarios.demo.plan import BROKER_HEAP, LARGE, PARTITIONS, SMALL, TASKS, TUNING, Plan, RunPlan, alone_only
 from shoal.scenarios.demo.report import Report, as_json, as_table
 from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
 from shoal.scenarios.kafka.ports import LOOPBACK, free_port, is_free
@@ -44,6 +44,8 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--tls", action="store_true", help=what)
     what = f"number of records (default: {LARGE.records:,}; with --small {SMALL.records:,})"
     arguments.add_argument("--records", type=record_count(RECORDS_AT_LEAST), help=what)
+    what = f"tasks.max of MirrorMaker 2 in all runs (default: {TASKS}, one for each partition)"
+    arguments.add_argument("--tasks", type=int, choices=range(1, PARTITIONS + 1), default=TASKS, help=what)
     what = "directory for report.json, logs and temporary data (default: in build)"
     arguments.add_argument("--out", type=Path, help=what)
     return arguments
@@ -58,6 +60,7 @@ def main() -> int:
         kafka=options.kafka,
         records=options.records or demo.records,
         work=out / "work",
+        tasks=options.tasks,
         authority=_authority(out / "certificates") if options.tls else None,
         admin=Address(LOOPBACK, ADMIN_PORT if is_free(ADMIN_PORT) else free_port()),
     )
@@ -100,7 +103,7 @@ def _notes(plan: Plan) -> list[str]:
         "Measured from the first mirrored record to the last, on warm brokers; MirrorMaker 2 was started for each run.",
         f"JVM options are those of Kafka's scripts ({BROKER_HEAP} of heap for a broker), except as follows.",
         *(f"{run.column}: {' '.join(run.java.argv())}." for run in runs if run.java is not KAFKAS),
-        f"All runs: {_listed({'tasks.max': str(TASKS), **TUNING})}; otherwise MirrorMaker 2's defaults.",
+        f"All runs: {_listed({'tasks.max': str(plan.tasks), **TUNING})}; otherwise MirrorMaker 2's defaults.",
         f"Alone: {_listed(alone_only(plan.comparison))}, so that the copy is compressed as the source is.",
         *(_description(run, run.shoal) for run in runs if run.shoal is not None),
         *([_TLS] if plan.authority else []),

@@ -92,6 +92,8 @@ class Plan:
     work: Path
     admin: Address
     """Shoal's pages."""
+    tasks: int = TASKS
+    """`tasks.max` of MirrorMaker 2."""
     authority: Authority | None = None
     """Issues all certificates; None: no TLS."""
 
@@ -139,9 +141,6 @@ LARGE = Comparison(
 
 _LZ4 = ("--plain-compression", "lz4")
 _STOCK = (*_LZ4, "--multi-batch", "never")
-# MM2 sends uncompressed batches to Shoal when it re-batches: of the default size there would be twice as many
-# requests as it sends alone, and each would compress to a small batch.
-_LARGER_BATCHES = {"B.producer.batch.size": "131072"}
 SMALL = Comparison(
     opening=(
         "in batches of three records: by a stock MirrorMaker 2 alone, then through `shoal mirror`,\nto a stock broker "
@@ -155,9 +154,7 @@ SMALL = Comparison(
     layout=Layout(partitions=PARTITIONS, run=3),
     runs={
         ALONE: RunPlan(title="MirrorMaker 2 alone", column="MM2 alone", shoal=None),
-        "shoal_rebatched": RunPlan(
-            title="through Shoal, re-batched", column="re-batched", shoal=_STOCK, mirror=_LARGER_BATCHES
-        ),
+        "shoal_rebatched": RunPlan(title="through Shoal, re-batched", column="re-batched", shoal=_STOCK),
         "shoal_single": RunPlan(
             title="through Shoal, one by one", column="one by one", shoal=(*_STOCK, "--min-batch-bytes", "0")
         ),
@@ -188,7 +185,7 @@ def mirror_spec(
         consumer=shoal.consumer if shoal else None,
         producer=shoal.producer if shoal else None,
         topics=TOPIC,
-        tasks=TASKS,
+        tasks=plan.tasks,
         version=plan.kafka,
         java=how.java.argv(),
         quick=False,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from shoal.proxy.cli.doctor.value_rules import RAW_BATCH_SIZE
+
 from .errors import HarnessError
 from .java.jars import DEFAULT_VERSION, jars
 from .java.jvm import Jvm, write_properties
@@ -91,6 +93,7 @@ class MirrorSpec:
             f"{source}.consumer.bootstrap.servers": self.consumer,
             f"{target}.producer.bootstrap.servers": self.producer,
             f"{target}.producer.compression.type": "none" if self.producer else None,
+            f"{target}.producer.batch.size": str(RAW_BATCH_SIZE) if self.producer else None,
             f"{self.flow}.enabled": "true",
             f"{self.flow}.topics": self.topics,
             "tasks.max": str(self.tasks),

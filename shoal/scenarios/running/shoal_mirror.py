@@ -19,7 +19,7 @@ __all__ = ["Shoal", "read_wiring", "running_shoal"]
 
 START_TIMEOUT_S = 30.0
 _NODES = 8  # brokers of a cluster that have a port
-_LAST_LINE = "producer.compression.type"  # of the settings, which it prints once its ports are open
+_LAST_LINE = "producer.batch.size"  # of the settings, which it prints once its ports are open
 _WIRING = re.compile(r"^\w+\.(consumer|producer)\.bootstrap\.servers *= *(\S+)$", re.MULTILINE)
 
 

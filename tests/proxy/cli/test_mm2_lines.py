@@ -36,6 +36,7 @@ def test_dedicated_lines_are_properties() -> None:
         "east.consumer.bootstrap.servers = shoal:19092",
         "west.producer.bootstrap.servers = [::1]:29092",
         "west.producer.compression.type = none",
+        "west.producer.batch.size = 131072",
         "emit.heartbeats.enabled = false",
     ]
 
@@ -48,6 +49,7 @@ def test_connect_lines_are_json_with_converters() -> None:
         "source.consumer.bootstrap.servers": "shoal:19092",
         "producer.override.bootstrap.servers": "[::1]:29092",
         "producer.override.compression.type": "none",
+        "producer.override.batch.size": "131072",
         "key.converter": converter,
         "value.converter": converter,
         "header.converter": converter,
@@ -64,6 +66,7 @@ def test_strimzi_lines_are_a_fragment_of_the_v1_resource() -> None:
         '          source.consumer.bootstrap.servers: "shoal:19092"\n'
         '          producer.override.bootstrap.servers: "shoal:29092"\n'
         '          producer.override.compression.type: "none"\n'
+        '          producer.override.batch.size: "131072"\n'
     )
 
 
@@ -130,7 +133,10 @@ def strimzi_connector(text: str) -> dict[str, str]:
 def of_data_clients(mirror: Mirror) -> dict[str, str | None]:
     (flow,) = mirror.flows
     assert flow.name == "east->west"
-    wanted = (("consumer", "bootstrap.servers"), ("producer", "bootstrap.servers"), ("producer", "compression.type"))
+    wanted = (
+        ("consumer", "bootstrap.servers"),
+        *(("producer", key) for key in ("bootstrap.servers", "compression.type", "batch.size")),
+    )
     found = {f"{client} {key}": flow.find(client, key) for client, key in wanted}
     return {name: entry.value if entry else None for name, entry in found.items()}
 
@@ -149,6 +155,7 @@ def test_every_form_gives_the_data_clients_the_same() -> None:
             "consumer bootstrap.servers": "shoal:19092",
             "producer bootstrap.servers": "[::1]:29092",
             "producer compression.type": "none",
+            "producer batch.size": "131072",
         }
 
 
@@ -262,7 +269,8 @@ def printed(arguments: list[str]) -> str:
 )
 def test_sizes_are_printed_where_the_defaults_do_not_do(limit: str, sizes: tuple[str, ...]) -> None:
     lines = printed(["mirror", *CLUSTERS, "--print-only", "--form=dedicated", f"--run-limit={limit}"]).splitlines()
-    assert tuple(line for line in lines if line.rpartition("= ")[2].isdecimal()) == sizes
+    found = tuple(line for line in lines if line.rpartition("= ")[2].isdecimal())
+    assert found == ("B.producer.batch.size = 131072", *sizes)
 
 
 @pytest.mark.parametrize("command", [["mirror", *CLUSTERS, "--print-only"], ["check", "-"]])

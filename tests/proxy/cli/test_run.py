@@ -105,7 +105,7 @@ def test_a_name_for_clients_elsewhere_needs_an_address_for_them(tmp_path: Path) 
     flags, _ = mirror_flags(tmp_path)
 
     with running("mirror", *flags, "--advertise", "shoal.example", "--log-format", "json") as process:
-        read_until(process, "compression.type")
+        read_until(process, "batch.size")
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=DEADLINE)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from shoal.proxy.cli.doctor.value_rules import RAW_BATCH_SIZE
 from shoal.scenarios.kafka.mirror import Mirror, MirrorSpec
 from shoal.scenarios.kafka.security.clients import ANYBODY, ClientSecurity
 from tests.support.kafka.connect import ConnectMirror, connector_config
@@ -123,6 +124,7 @@ class Worker(ConnectMirror):
             "source.consumer.bootstrap.servers": spec.consumer or "",
             "producer.override.bootstrap.servers": spec.producer or "",
             "producer.override.compression.type": "none",
+            "producer.override.batch.size": str(RAW_BATCH_SIZE),
         }
         if self.login != ANYBODY:
             wiring |= {**self.login.java("source.consumer."), **self.login.java("producer.override.")}

@@ -17,8 +17,6 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from shoal.protocol.records.batch import HEADER_SIZE, BatchHeader, body_crc
-from shoal.protocol.records.rebatch import compress_plain
-from shoal.protocol.shallow.batch_row import BatchSlice, OutgoingBatch
 from shoal.protocol.shallow.unwrap.appended_log import Appended
 from shoal.protocol.shallow.unwrap.mirror_sequences import (
     Misplaced,
@@ -29,7 +27,7 @@ from shoal.protocol.shallow.unwrap.mirror_sequences import (
     add_sequence,
     outer_stamp,
 )
-from shoal.protocol.shallow.unwrap.plan import Item, Plan, Refused
+from shoal.protocol.shallow.unwrap.plan import Item, Plan, Refused, plain_plan
 from shoal.protocol.shallow.unwrap.sequence_slots import Keep
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.crc import Buffer
@@ -132,7 +130,7 @@ class MirrorProducers:
         if stamp is None:
             return None
         placed = self._sequences.place(partition, stamp, stamp.records)
-        return self._placed(self._plan_of(frame, start, end, header), stamp, placed)
+        return self._placed(plain_plan(frame, start, end, header, self._plain_codec, 0), stamp, placed)
 
     def _opened(self, partition: TopicPartition, plan: Plan, stamp: OuterStamp) -> Prepared | Refused:
         inner = sum(sum(item.batches.records) for item in plan.items)
@@ -145,16 +143,6 @@ class MirrorProducers:
             return Refused(error_code=placed.error_code, message=placed.message)
         restamped = restamp(plan, stamp, placed.first)
         return Prepared(restamped, StampedDeliveries(self._sequences, stamp, restamped, placed))
-
-    def _plan_of(self, frame: Buffer, start: int, end: int, header: BatchHeader) -> Plan:
-        """A batch without envelopes."""
-        codec = self._plain_codec
-        buffers = compress_plain(header, frame, start, end, codec) if codec is not None else None
-        source = f"a batch at {header.max_timestamp} ms without envelopes"
-        whole = tuple(buffers or (memoryview(frame)[start:end],))
-        batch = OutgoingBatch(whole, header.record_count, codec if buffers and codec else header.codec, source)
-        item = Item(identity=0, key=None, batches=BatchSlice.of((batch,)))
-        return Plan(items=(item,), outer_records=header.record_count, stamp=outer_stamp(header))
 
     @property
     def slots(self) -> int:

@@ -37,6 +37,7 @@ from shoal.protocol.records.batch import (
     read_stored,
 )
 from shoal.protocol.records.producible import Columns, SmallBatches
+from shoal.protocol.records.rebatch import compress_plain
 from shoal.protocol.records.record import Headers, Record, read_records
 from shoal.protocol.records.recordset import LOG_OVERHEAD, Span, split
 from shoal.protocol.shallow.batch_row import BatchSlice, OutgoingBatch
@@ -62,6 +63,7 @@ __all__ = [
     "Refused",
     "Returned",
     "Stripped",
+    "plain_plan",
     "plan_record_set",
 ]
 
@@ -150,6 +152,21 @@ class Plan:
     @property
     def envelopes(self) -> tuple[EnvelopeKey, ...]:
         return tuple(item.key for item in self.items if item.key)
+
+
+def plain_plan(
+    frame: Buffer, start: int, end: int, header: BatchHeader, plain_codec: Codec | None, identity: Hashable
+) -> Plan:
+    """For the record set `frame[start:end]`, one batch without an envelope. It is sent alone, and cut if need be.
+
+    It is compressed with `plain_codec` if it is not compressed.
+    """
+    buffers = compress_plain(header, frame, start, end, plain_codec) if plain_codec is not None else None
+    source = f"a batch at {header.max_timestamp} ms without envelopes"
+    whole = tuple(buffers or (memoryview(frame)[start:end],))
+    batch = OutgoingBatch(whole, header.record_count, plain_codec if buffers and plain_codec else header.codec, source)
+    item = Item(identity=identity, key=None, batches=BatchSlice.of((batch,)))
+    return Plan(items=(item,), outer_records=header.record_count, stamp=outer_stamp(header))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN
 from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Prepared
 from shoal.protocol.shallow.unwrap.plan import MAX_OUTER_BYTES, Missing, Plan, Refused, Stripped, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
+from shoal.protocol.shallow.unwrap.raw_retries import RawRetries, Retried
 from shoal.protocol.shallow.unwrap.schedule import Schedule
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES
 from shoal.protocol.wire.compression import Codec
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
 
     _Planned = Plan | Stripped | Refused | BatchHeader | None
     _Plans = Mapping[TopicPartition, Plan | Refused | BatchHeader]
-    _Work = Plan | Prepared | Refused
+    _Work = Plan | Prepared | Retried | Refused
 
 __all__ = ["UnwrapPath"]
 
@@ -157,6 +158,7 @@ class UnwrapPath:
         self._warned_of_slots = False
         self._leads_to: dict[Connection, str | None] = {}  # the cluster's id, if it was known
         self._producers = self._mirror_producers()
+        self._raw = RawRetries(self._plain_codec)
         self._kept = settings.producers_file
         self._cluster = listener.cluster
         produce = Route(since=_OLDEST, handle=self._handle)
@@ -237,11 +239,13 @@ class UnwrapPath:
         if self._file.of(cluster):
             self._producers = self._mirror_producers()
             self.deliveries = self.deliveries.for_another_cluster()
+            self._raw = RawRetries(self._plain_codec)
 
     def _forget(self, topic: str) -> None:
         """The topic was deleted: forget it, because a new one may have its name."""
         self.deliveries.forget(topic)
         self.ids.forget_topic(topic)
+        self._raw.forget(topic)
         self.target.reconciliation.forget(topic)
         self._translation.forget_target(topic)
         self.target.copies.forget_topic(topic)
@@ -414,7 +418,10 @@ class UnwrapPath:
             raise UpstreamLost(f"it leads to cluster {led_to}, and by now the addresses lead to {leads_to}")
 
     def _prepare(self, held: MirrorRequest, plans: _Plans) -> dict[TopicPartition, _Work]:
-        """-> the partitions with envelopes or an idempotent mirror's batches. The caller holds their locks."""
+        """-> the partitions with envelopes, an idempotent mirror's batches, or a raw batch that comes again.
+
+        The caller holds their locks.
+        """
         work: dict[TopicPartition, _Work] = {}
         for partition, (_, _, start, end) in zip(held.partitions, held.request.partitions, strict=True):
             plan = plans.get(partition)
@@ -429,6 +436,10 @@ class UnwrapPath:
             prepared = self._producers.prepare(partition, held.frame, start, end, plan)
             if prepared is not None:
                 work[partition] = prepared
+            elif isinstance(plan, BatchHeader) and held.wants_answer:
+                retried = self._raw.take(partition, held.frame, start, end, plan)
+                if retried is not None:
+                    work[partition] = retried
         if not self._warned_of_slots and self._producers.statistics().forgotten:
             self._warned_of_slots = True
             text = f"listener {self._name!r}: {_SLOTS_USED_UP.format(self._producers.slots)}"
@@ -451,6 +462,7 @@ class UnwrapPath:
         plans = {partition: plan for partition, plan in found.items() if partition not in located}
         fenced = {partition: plan for partition, plan in found.items() if partition in located}
         stamped = {partition: plan for partition, plan in work.items() if isinstance(plan, Prepared)}
+        retried = {partition: plan for partition, plan in work.items() if isinstance(plan, Retried)}
         plain = dict(self._plain_record_sets(held, planned, work))
         proofs = connection.cluster.proofs
         several = any(plan.several for plan in (*found.values(), *(prepared.plan for prepared in stamped.values())))
@@ -461,11 +473,12 @@ class UnwrapPath:
         self._require_same_cluster(connection)
         ours = [self._begin(partition, plan, sequences, fold, sets=sets) for partition, plan in plans.items()]
         theirs = [self._go_on(partition, plan, fold, sets=stamped_sets) for partition, plan in stamped.items()]
+        raw = [PartitionProgress(partition, plan, last) for partition, (plan, last) in retried.items()]
         copies = [
             self._fence(partition, plan, located[partition], fold, sets=sets) for partition, plan in fenced.items()
         ]
         made = [copy for copy in copies if copy is not None]
-        return Schedule((*ours, *theirs, *made), plain, own_bytes=len(held.frame))
+        return Schedule((*ours, *theirs, *raw, *made), plain, own_bytes=len(held.frame))
 
     async def _sequences(
         self, connection: Connection, held: MirrorRequest, plans: Mapping[TopicPartition, Plan]

@@ -64,8 +64,8 @@ def test_several_flows_of_which_none_goes_through_shoal() -> None:
 def test_a_key_that_stands_twice_is_found() -> None:
     finding = the_one(check(WIRED + "tasks.max = 5\n"))
 
-    assert finding.at == Entry("tasks.max", "4", 9)
-    assert "overridden by line 23: tasks.max = 5" in finding.why
+    assert finding.at == Entry("tasks.max", "4", 10)
+    assert "overridden by line 24: tasks.max = 5" in finding.why
 
 
 # -- Connect -----------------------------------------------------------------------------------------------------------

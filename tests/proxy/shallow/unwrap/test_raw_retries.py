@@ -1,0 +1,150 @@
+"""Raw batches that a mirror sends again: cut where the target refuses their size; nothing lost, doubled or left out."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from kio.schema.errors import ErrorCode
+
+from shoal.protocol.records.batch import NewRecord, encode_batch
+from shoal.protocol.wire.compression import Codec
+from tests.support.shallow.batches import BATCHES, NONE, NOT_LEADER, OTHERS, outer, records
+from tests.support.shallow.brokers import ORDERS, Script
+from tests.support.shallow.rig import ShallowRig, shallow_rig
+
+pytestmark = pytest.mark.usefixtures("lane")
+
+TOO_LARGE, LIST_TOO_LARGE = ErrorCode.message_too_large, ErrorCode.record_list_too_large
+RECORDS = [NewRecord(1000 + at, b"k%d" % at, b"%d" % at * 40, ((b"h", b"%d" % at),)) for at in range(30)]
+RAW = encode_batch(RECORDS)
+NEXT = encode_batch([NewRecord(2000, b"next", b"one")])
+LIMIT = 300  # bytes: the target takes a few of these records in a batch
+
+
+def limit(r: ShallowRig, most: int, partition: int = 0) -> None:
+    r.target.logs[ORDERS, partition].max_message_bytes = most
+
+
+async def test_a_raw_batch_that_comes_again_is_cut_to_what_the_target_takes() -> None:
+    async with shallow_rig() as r:
+        limit(r, LIMIT)
+        client = await r.producer()
+        await client.produce(RAW)
+        assert await client.answers() == {0: (TOO_LARGE, -1)}
+        assert r.target.log() == []
+        await client.produce(RAW)
+        assert await client.answers() == {0: (NONE, 0)}
+        assert r.target.log() == RECORDS
+        await client.produce(NEXT)
+        assert await client.answers() == {0: (NONE, len(RECORDS))}
+        assert [len(batch) for sent in r.target.requests for batch in sent.values()].count(len(RAW)) == 2
+
+
+async def test_equal_batches_in_a_row_are_all_appended() -> None:
+    """As a source may have them; also where each must be cut."""
+    for most in (1 << 20, LIMIT):
+        async with shallow_rig() as r:
+            limit(r, most)
+            client = await r.producer()
+            done = 0
+            for _ in range(5):
+                await client.produce(RAW)
+                (code, offset), *_ = (await client.answers()).values()
+                if code is NONE:
+                    assert offset == done * len(RECORDS)
+                    done += 1
+            assert done == (5 if most > LIMIT else 4)
+            assert r.target.log() == RECORDS * done
+
+
+async def test_after_an_error_amid_the_parts_the_retry_brings_only_the_rest() -> None:
+    whole, parts = 2, 1  # requests: the batch, twice, and then its parts
+    async with shallow_rig(scripts={whole + parts: Script(errors={0: NOT_LEADER})}) as r:
+        limit(r, len(RAW) * 2 // 3)
+        client = await r.producer()
+        for expected in ((TOO_LARGE, -1), (NOT_LEADER, -1), (NONE, 0)):
+            await client.produce(RAW)
+            assert await client.answers() == {0: expected}
+        assert r.target.log() == RECORDS
+
+
+async def test_what_is_appended_of_a_batch_is_forgotten_when_another_one_comes() -> None:
+    async with shallow_rig(scripts={3: Script(errors={0: NOT_LEADER})}) as r:
+        limit(r, len(RAW) * 2 // 3)
+        client = await r.producer()
+        for expected in ((TOO_LARGE, -1), (NOT_LEADER, -1)):
+            await client.produce(RAW)
+            assert await client.answers() == {0: expected}
+        begun = r.target.log()[:]
+        assert begun == RECORDS[: len(begun)] != []
+        await client.produce(NEXT)
+        assert await client.answers() == {0: (NONE, len(begun))}
+        for expected in ((TOO_LARGE, -1), (NONE, len(begun) + 1)):
+            await client.produce(RAW)
+            assert await client.answers() == {0: expected}
+        assert r.target.log()[len(begun) + 1 :] == RECORDS
+
+
+async def test_a_single_record_that_is_too_large_is_an_error_that_ends_the_retries() -> None:
+    large = [*RECORDS[:5], NewRecord(1500, b"large", bytes(2 * LIMIT)), *RECORDS[5:]]
+    async with shallow_rig() as r:
+        limit(r, LIMIT)
+        client = await r.producer()
+        await client.produce(encode_batch(large))
+        assert await client.answers() == {0: (TOO_LARGE, -1)}
+        await client.produce(encode_batch(large))
+        answer = await client.answer()
+        ((found,),) = (topic.partition_responses for topic in answer.responses)
+        assert found.error_code is LIST_TOO_LARGE
+        assert "max.message.bytes" in found.error_message
+        assert "a single record is too large" in found.error_message
+        assert r.target.log() == RECORDS
+
+
+async def test_beside_an_envelope_and_other_raw_batches_and_compressed() -> None:
+    async with shallow_rig(plain_compression="zstd") as r:
+        limit(r, LIMIT)
+        client = await r.producer()
+        await client.produce(RAW, outer(*OTHERS), NEXT)
+        assert await client.answers() == {0: (TOO_LARGE, -1), 1: (NONE, 4), 2: (NONE, 0)}
+        await client.produce(RAW, outer(*BATCHES), NEXT)
+        assert await client.answers() == {0: (NONE, 0), 1: (NONE, 19), 2: (NONE, 1)}
+        assert r.target.log() == RECORDS
+        assert r.target.log(1) == records(*OTHERS, *BATCHES)
+        codecs = {batch[22] & 7 for sent in r.target.requests for (_, index), batch in sent.items() if index == 0}
+        assert Codec.ZSTD in codecs
+
+
+async def test_the_answer_was_lost_so_it_comes_over_another_connection() -> None:
+    """As without Shoal, it is appended once more: a mirror without producer id has no other way."""
+    async with shallow_rig(scripts={0: Script(closes=True)}) as r:
+        first = await r.producer()
+        await first.produce(RAW)
+        await r.arrived(1)
+        again = await r.producer()
+        with trio.fail_after(5):
+            await again.produce(RAW)
+            (answer,) = (await again.answers()).values()
+        assert answer[0] is NONE
+        assert r.target.log()[-len(RECORDS) :] == RECORDS
+        assert len(r.target.log()) % len(RECORDS) == 0
+
+
+async def test_a_damaged_batch_that_comes_again_stays_the_broker_s() -> None:
+    damaged = RAW[:-1] + bytes([RAW[-1] ^ 1])
+    async with shallow_rig() as r:
+        client = await r.producer()
+        for _ in range(3):
+            await client.produce(damaged)
+            assert await client.answers() == {0: (ErrorCode.corrupt_message, -1)}
+        assert r.target.log() == []
+
+
+async def test_with_acks_0_a_batch_that_comes_again_is_forwarded() -> None:
+    async with shallow_rig() as r:
+        client = await r.producer()
+        for _ in range(3):
+            await client.produce(RAW, acks=0)
+        await r.arrived(3)
+        assert r.target.acks == [0, 0, 0]
+        assert r.target.log() == RECORDS * 3
