@@ -103,12 +103,17 @@ def _notes(plan: Plan) -> list[str]:
         "Measured from the first mirrored record to the last, on warm brokers; MirrorMaker 2 was started for each run.",
         f"JVM options are those of Kafka's scripts ({BROKER_HEAP} of heap for a broker), except as follows.",
         *(f"{run.column}: {' '.join(run.java.argv())}." for run in runs if run.java is not KAFKAS),
-        f"All runs: {_listed({'tasks.max': str(plan.tasks), **TUNING})}; otherwise MirrorMaker 2's defaults.",
+        f"All runs: {_listed({'tasks.max': _tasks(plan), **TUNING})}; otherwise MirrorMaker 2's defaults.",
         f"Alone: {_listed(alone_only(plan.comparison))}, so that the copy is compressed as the source is.",
         *(_description(run, run.shoal) for run in runs if run.shoal is not None),
         *([_TLS] if plan.authority else []),
         "Through Shoal, MirrorMaker 2 has the lines in mm2.properties that `shoal mirror` prints.",
     ]
+
+
+def _tasks(plan: Plan) -> str:
+    others = [f"{run.column}: {run.tasks}" for run in plan.comparison.runs.values() if run.tasks is not None]
+    return " ".join([str(plan.tasks), *(f"({other})" for other in others)])
 
 
 def _differences(report: Report) -> list[str]:
