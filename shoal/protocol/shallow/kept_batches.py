@@ -13,6 +13,8 @@ it again, and the rules that append nothing twice must see the same batches (app
 
 What has not been asked for within `_KEPT_SECONDS` is forgotten: a mirror that was restarted reads it again, or a
 transform has left the record out. What is asked for stays: its request may need others that a slow source gives later.
+What a task has not produced counts for its limit also when it is forgotten, until something else of the task is
+appended: while a target is away for an hour, a task must not get 8 MiB more every two minutes, and need them all again.
 """
 
 from collections import OrderedDict
@@ -24,6 +26,7 @@ __all__ = ["FLOW_BYTES", "KeptBatches"]
 
 FLOW_BYTES = 8 * 1024 * 1024
 _KEPT_SECONDS = 120.0
+_MAX_OWING = 10_000  # tasks, 100 bytes each
 _LEAST_RESTORED = 64 * 1024 * 1024  # also if the setting was lowered
 
 
@@ -43,17 +46,20 @@ class KeptBatches:
         self._kept: OrderedDict[EnvelopeKey, _Kept] = OrderedDict()
         self._answers: dict[int, int] = {}  # by id of their buffers: how many envelopes' batches are of each
         self._flows: dict[int, int] = {}  # bytes that are yet to be appended, by `EnvelopeKey.flow`
+        self._owing: OrderedDict[int, int] = (
+            OrderedDict()
+        )  # the same, of what is forgotten, since the last was appended
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def has_room(self, flow: int, answer: int) -> bool:
         """For the batches of an answer of so many bytes."""
-        kept = self._flows.get(flow, 0)
+        kept = self._flows.get(flow, 0) + self._owing.get(flow, 0)
         return self.held + answer <= self.limit and (not kept or kept + answer <= FLOW_BYTES)
 
     def has_any(self, flow: int) -> bool:
-        return flow in self._flows
+        return flow in self._flows or flow in self._owing
 
     def keep(self, key: EnvelopeKey, batches: memoryview, now: float) -> None:
         """`batches` are of the buffer of an answer, which must not change any more. Only where there is room for it."""
@@ -86,6 +92,13 @@ class KeptBatches:
 
     def appended(self, key: EnvelopeKey) -> bool:
         """Its batches are appended. False: they were not here, or that was known."""
+        if not self._settle(key):
+            return False
+        self._owing.pop(key.flow, None)
+        return True
+
+    def _settle(self, key: EnvelopeKey) -> bool:
+        """They are not to be appended any more. False as above."""
         found = self._kept.get(key)
         if found is None or found.is_appended:
             return False
@@ -97,7 +110,7 @@ class KeptBatches:
 
     def forget(self, key: EnvelopeKey) -> bool:
         """They will not be asked for any more. False: they were not here."""
-        self.appended(key)
+        self._settle(key)
         found = self._kept.pop(key, None)
         if found is None:
             return False
@@ -114,11 +127,21 @@ class KeptBatches:
             key, kept = next(iter(self._kept.items()))
             if now - kept.at < _KEPT_SECONDS:
                 break
+            is_appended = kept.is_appended
             self.forget(key)
+            if not is_appended:
+                self._owe(key.flow, len(kept.batches))
+
+    def _owe(self, flow: int, size: int) -> None:
+        self._owing[flow] = self._owing.get(flow, 0) + size
+        self._owing.move_to_end(flow)
+        if len(self._owing) > _MAX_OWING:
+            self._owing.popitem(last=False)
 
     def clear(self) -> None:
         for key in list(self._kept):
             self.forget(key)
+        self._owing.clear()
 
 
 def _answer(batches: memoryview) -> tuple[int, int]:

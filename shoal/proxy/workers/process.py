@@ -176,5 +176,7 @@ class WorkerProcess:
             case Word.DRAINING:
                 self.state = WorkerState.DRAINING
             case Word.ENDED:
+                assert self._questions is not None
+                self._questions.end()  # no earlier counters
                 self.counters = message.value
         self._heard(self, message)

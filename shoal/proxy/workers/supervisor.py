@@ -326,9 +326,11 @@ class Supervisor(Server):
 
     async def collect(self) -> None:
         """The counters of all workers that answer in time."""
+        asked = dict(self.workers)
         for number, found in (await self.ask_all(Word.COUNTERS)).items():
-            if found is not None and self.workers[number].state is not WorkerState.ENDED:
-                self.workers[number].counters = found
+            worker = self.workers[number]
+            if found is not None and worker is asked[number] and worker.state is not WorkerState.ENDED:
+                worker.counters = found
 
     async def ask_all(self, word: Word, value: object = None) -> Mapping[int, Any]:
         """-> the answers by worker; None of one that has not answered."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -30,13 +31,14 @@ class Kept(RuleBasedStateMachine):
         self.kept = KeptBatches(LIMIT)
         self.model: dict[EnvelopeKey, tuple[memoryview, float]] = {}
         self.appended: set[EnvelopeKey] = set()
+        self.owing: Counter[int] = Counter()  # what was forgotten and not appended, since the last that was
         self.serials = count()
         self.now = 0.0
 
     @rule(flow=FLOWS, size=SIZES, parts=st.integers(1, 3))
     def answer(self, flow: int, size: int, parts: int) -> None:
         """An answer with some envelopes."""
-        held, of_flow = self.held(), self.of_flow(flow)
+        held, of_flow = self.held(), self.of_flow(flow) + self.owing[flow]
         has_room = held + size <= LIMIT and (of_flow == 0 or of_flow + size <= FLOW_BYTES)
         assert self.kept.has_room(flow, size) == has_room
         if has_room:
@@ -52,7 +54,10 @@ class Kept(RuleBasedStateMachine):
         """A retry of its request may still need it."""
         if self.model:
             key = data.draw(st.sampled_from(sorted(self.model, key=lambda one: one.serial)))
-            assert self.kept.appended(key) == (key not in self.appended)
+            is_news = key not in self.appended
+            assert self.kept.appended(key) == is_news
+            if is_news:
+                self.owing[key.flow] = 0
             self.appended.add(key)
 
     @rule(data=st.data())
@@ -77,12 +82,16 @@ class Kept(RuleBasedStateMachine):
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
         self.kept.expire(self.now)
+        for key, (batches, at) in self.model.items():
+            if self.now - at >= 120 and key not in self.appended:
+                self.owing[key.flow] += len(batches)
         self.model = {key: (batches, at) for key, (batches, at) in self.model.items() if self.now - at < 120}
 
     @rule()
     def clear(self) -> None:
         self.kept.clear()
         self.model.clear()
+        self.owing.clear()
 
     def held(self) -> int:
         answers = {id(batches.obj): memoryview(batches.obj).nbytes for batches, _ in self.model.values()}
@@ -97,7 +106,7 @@ class Kept(RuleBasedStateMachine):
         assert self.kept.held == self.held() <= LIMIT
         assert len(self.kept) == len(self.model)
         for flow in range(1, 4):
-            assert self.kept.has_any(flow) == (self.of_flow(flow) > 0)
+            assert self.kept.has_any(flow) == (self.of_flow(flow) + self.owing[flow] > 0)
         for key, (batches, at) in sorted(self.model.items(), key=lambda one: one[1][1]):
             assert self.kept.find(key, at) is batches  # what is asked for again at its own time changes nothing
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -133,6 +134,74 @@ async def test_a_partition_that_cannot_be_read_takes_no_room_from_others(clock: 
                 asking.start_soon(results, reads, replace(key_of(partition), payload=40))
             await trio.sleep(1)
             assert {key.partition for key in source.asked} == {0, 1, 2}, "both are read at once"
+
+
+async def test_a_partition_that_is_asked_for_anew_is_not_silent(clock: MockClock) -> None:
+    """A request waits for another partition, and had this one at once."""
+    async with reading(100) as (source, reads):
+        source.hung.add(0)
+        source.slow.add(2)
+        async with trio.open_nursery() as asking:
+            asking.start_soon(results, reads, replace(key_of(0), payload=10), replace(key_of(2), payload=10))
+            await trio.sleep(WAIT - 0.05)
+            source.slow.clear()
+            began = trio.current_time()
+            assert await results(reads, replace(key_of(1), payload=10)) == [True]
+            asking.start_soon(results, reads, replace(key_of(1, 1), payload=10))
+            await trio.sleep(0.05)
+            assert await results(reads, replace(key_of(1, 2), payload=10)) == [True]
+            assert trio.current_time() - began < 1
+
+
+async def all_of(reads: BackgroundReads, *keys: EnvelopeKey, within: float) -> bool:
+    """Whether a request that is retried gets all of them at once, as a batch of the mirror needs it."""
+    began = trio.current_time()
+    while trio.current_time() - began < within:
+        if all(await results(reads, *keys)):
+            return True
+        await trio.sleep(1)
+    return False
+
+
+@pytest.mark.parametrize("room", [0, 5])
+async def test_without_room_a_request_gets_what_takes_longer_than_it_waits(clock: MockClock, room: int) -> None:
+    """Also if it is of several partitions; and then another one."""
+    async with reading(room) as (source, reads):
+        source.slow = {0, 1}
+        for serial in range(2):
+            wanted = [replace(key_of(partition, serial), payload=10) for partition in (0, 1)]
+            assert await all_of(reads, *wanted, replace(key_of(2, serial), payload=10), within=60)
+
+
+async def test_who_keeps_the_others_waiting_for_nothing_makes_way(clock: MockClock) -> None:
+    async with reading(0) as (source, reads):
+        source.away.add(0)
+        async with trio.open_nursery() as asking:
+            asking.start_soon(partial(all_of, reads, key_of(0), key_of(1), within=1000))
+            await trio.sleep(1)
+            assert await all_of(reads, key_of(2), within=120)
+            asking.cancel_scope.cancel()
+
+
+async def test_small_ones_do_not_overtake_a_large_one_for_ever(clock: MockClock) -> None:
+    async with reading(100 * MIB) as (source, reads), trio.open_nursery() as asking:
+
+        async def small(partition: int) -> None:
+            await trio.sleep(partition / 40)
+            for serial in count():
+                key = replace(key_of(partition, serial), payload=3 * MIB)
+                await reads.wait([key], trio.current_time() + WAIT)
+                await trio.sleep(1)
+                if key in source.kept:
+                    source.kept.remove(key)
+                    source.room += key.payload
+
+        source.one_by_one = trio.Lock()
+        for partition in range(1, 41):
+            asking.start_soon(small, partition)
+        await trio.sleep(10)
+        assert await all_of(reads, replace(key_of(0), payload=80 * MIB), within=60)
+        asking.cancel_scope.cancel()
 
 
 async def test_what_is_not_asked_for_any_more_is_not_read(clock: MockClock) -> None:

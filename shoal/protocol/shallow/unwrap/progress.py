@@ -49,6 +49,7 @@ from shoal.protocol.shallow.unwrap.findings import (
 )
 from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet
 from shoal.protocol.shallow.unwrap.plan import Item, Plan
+from shoal.protocol.shallow.unwrap.remaining import BatchRange
 from shoal.protocol.shallow.unwrap.replay import MAX_REPLAYED_IN_FLIGHT, InDoubtReplay
 from shoal.protocol.shallow.unwrap.sequence import MAX_IN_FLIGHT, InDoubt, Sequence
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
@@ -360,12 +361,16 @@ class PartitionProgress:
         source = self._appended.source_of(batch_range)
         if source is not None:
             self._found.append(BatchRefused(self.partition, source))
-        if self._plan.stamp is not None:
+        if self._plan.stamp is not None or self._is_whole(batch_range):
             return self._fail(error_code, message)
         self._remaining.drop(1)
         self._suspects, self._most, self._primed = 0, 1, False
         self._found += self._appended.refuse(batch_range, error_code, message)
         return None
+
+    def _is_whole(self, batch_range: BatchRange) -> bool:
+        """It is the mirror's own batch, so the broker's answer is the mirror's."""
+        return not self._has_envelopes and batch_range.records == self._plan.outer_records
 
     def _take_back(self, record_sets: Row[OutgoingRecordSet]) -> None:
         """None of these were appended."""

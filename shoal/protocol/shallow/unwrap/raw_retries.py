@@ -6,8 +6,9 @@ again for ever (KAFKA-8350, seen with MirrorMaker 2 3.9.1 and a topic whose `max
 So a batch that comes again is not forwarded but has a plan, whose progress sends it, and cuts it if that is refused
 (progress.py). A batch that comes again for another reason is sent as before.
 
-What is appended of it is remembered until all of it is, or another batch of the partition comes: a mirror has one
-request in flight. It must not be remembered longer: equal batches may follow each other, and both are to be appended.
+What is appended of it is remembered until its client has the answer, anything else goes to the partition, or some
+minutes have passed: a mirror has one request in flight, and sends it again at once. It must not be remembered longer:
+equal batches may follow each other, and a mirror that was restarted may send what came before again, and then this.
 """
 
 from collections import OrderedDict
@@ -22,8 +23,9 @@ from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.crc import Buffer
 from shoal.protocol.wire.types import TopicPartition
 
-__all__ = ["MOST_PARTITIONS", "RawRetries", "Retried"]
+__all__ = ["MOST_PARTITIONS", "PROGRESS_SECONDS", "RawRetries", "Retried"]
 
+PROGRESS_SECONDS: Final = 300.0  # delivery.timeout.ms of a producer is 120 s
 # The last batch is known of as many, 0.5 kB each. One that is forgotten must come a third time.
 MOST_PARTITIONS: Final = 16_384
 
@@ -31,17 +33,28 @@ MOST_PARTITIONS: Final = 16_384
 class LastBatch:
     """The ledger of the last raw batch of one partition."""
 
-    def __init__(self, header: BatchHeader) -> None:
+    def __init__(self, header: BatchHeader, now: float) -> None:
         self.looks = _looks(header)
+        self._came_at = now
         self._identity: Hashable = None
         self._appended = NOTHING
+
+    def comes_again(self, now: float) -> None:
+        if now - self._came_at >= PROGRESS_SECONDS:
+            self._appended = NOTHING
+        self._came_at = now
 
     def recall(self, partition: TopicPartition, identity: Hashable) -> Appended:
         return self._appended if identity == self._identity else NOTHING
 
     def record(self, partition: TopicPartition, identity: Hashable, delivered: Appended) -> None:
         """The plan has one item of one batch."""
-        self._identity, self._appended = identity, NOTHING if delivered.batches else delivered
+        self._identity, self._appended = identity, delivered
+
+    def answered(self) -> None:
+        """The client has the answer: if all is appended, an equal batch is another one."""
+        if self._appended.batches:
+            self._appended = NOTHING
 
 
 class Retried(NamedTuple):
@@ -60,21 +73,39 @@ class RawRetries:
         self._last: OrderedDict[TopicPartition, LastBatch] = OrderedDict()
 
     def take(
-        self, partition: TopicPartition, frame: Buffer, start: int, end: int, header: BatchHeader
+        self,
+        partition: TopicPartition,
+        frame: Buffer,
+        start: int,
+        end: int,
+        header: BatchHeader,
+        now: float,
+        *,
+        is_answered: bool = True,
     ) -> Retried | None:
-        """For `frame[start:end]`, a batch without a producer id. None: it comes for the first time, or is damaged."""
+        """For `frame[start:end]`, a batch without a producer id. None: it comes for the first time, or is damaged.
+
+        `now` in seconds. `is_answered`: the connection's former requests are; an equal batch behind one that is not is
+        another one.
+        """
         last = self._last.get(partition)
-        if last is None or last.looks != _looks(header):
-            self._last[partition] = LastBatch(header)
+        if last is None or not is_answered or last.looks != _looks(header):
+            self._last[partition] = LastBatch(header, now)
             self._last.move_to_end(partition)
             if len(self._last) > self._limit:
                 self._last.popitem(last=False)
             return None
+        self._last.move_to_end(partition)
+        last.comes_again(now)
         if header.producer_id >= 0 or header.size != end - start or body_crc(frame, start, end) != header.crc:
             return None
         identity = blake2b(memoryview(frame)[start:end], digest_size=16).digest()
         plan = plain_plan(frame, start, end, header, self._plain_codec, identity)
         return Retried(plan, last)
+
+    def passed(self, partition: TopicPartition) -> None:
+        """Anything else goes to this partition."""
+        self._last.pop(partition, None)
 
     def forget(self, topic: str) -> None:
         """The topic was deleted."""

@@ -7,9 +7,7 @@
 So a slow source needs no long requests, and nothing that is under way is given up. A partition of which nothing came
 while a request waited is `silent`: the next requests do not wait for it, because they may have others, too.
 
-A batch of the mirror can be appended when all its claim checks are here, so those of a partition are read together or
-not yet: many halves could fill the cache, and none would become whole. Without room for them, one partition at a time
-is read, and its request waits for it. A silent one takes no room from others.
+`admission` says what is read if more is wanted than there is room for. A silent partition takes no room from others.
 """
 
 from __future__ import annotations
@@ -22,10 +20,11 @@ import trio
 
 from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN
 from shoal.protocol.shallow.unwrap.plan import Refused
+from shoal.proxy.shallow.claims.admission import WANTED_SECONDS, Admission
 from shoal.proxy.shallow.leaders import NoAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from shoal.protocol.shallow.envelope import EnvelopeKey
     from shoal.protocol.wire.types import TopicPartition
@@ -34,7 +33,6 @@ __all__ = ["BackgroundReads", "Found"]
 
 Found: TypeAlias = memoryview | Refused
 
-_WANTED_SECONDS = 30.0  # a mirror tries again within a second or so
 _PAUSE_SECONDS = 0.25  # twice as long each time: a claim check may be forged, so that it reads much
 _LONGEST_PAUSE = 4.0
 _MAX_PARTITIONS = 1_000  # tasks of some KiB
@@ -90,6 +88,7 @@ class BackgroundReads:
         self._max_partitions = max_partitions
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._count = 0
+        self._admission = Admission()
         self._waited = 0  # bytes of batches that requests wait for, and hold until all of theirs are read
 
     async def wait(self, keys: Sequence[EnvelopeKey], deadline: float) -> dict[EnvelopeKey, Found]:
@@ -97,15 +96,20 @@ class BackgroundReads:
         began, before = trio.current_time(), self._waited
         found: dict[EnvelopeKey, Found] = {}
         waited: dict[EnvelopeKey, _Read] = {}
-        for wanted in _by_source(keys):
-            is_admitted = self._is_admitted(wanted)
+        grouped = _by_source(keys)
+        admitted = self._admit(grouped, began)
+        for source, wanted in grouped.items():
             for key in wanted:
-                read = self._begin(key, began, is_admitted=is_admitted)
+                read = self._begin(key, began, is_admitted=source in admitted)
                 if read is not None and self._may_wait(read):
                     waited[key] = read
                     self._waited += key.payload
                 else:  # it is not held here, but may be kept when it has been read
                     found[key] = _found(key, read)
+            if source not in self._partitions:  # there are too many
+                self._admission.release(source)
+        if self._is_full(None):
+            self._make_room()
         taken = self._waited - before
         try:
             with trio.move_on_at(deadline) as scope:
@@ -115,25 +119,45 @@ class BackgroundReads:
             self._waited -= taken
         if scope.cancelled_caught and trio.current_time() - began >= _LEAST_WAIT:
             self._note_silence(waited, began)
-        return found | {key: _found(key, read) for key, read in waited.items()}
+        found |= {key: _found(key, read) for key, read in waited.items()}
+        if not any(isinstance(one, Refused) and one.error_code == TRY_AGAIN for one in found.values()):
+            self._release(found)
+        return found
 
     def _may_wait(self, read: _Read) -> bool:
         partition, size = self._partitions.get(read.key.source), read.key.payload
         has_room = not self._waited or self._waited + size <= _MAX_WAITED
         return has_room and not (partition is not None and partition.is_silent)
 
-    def _note_silence(self, keys: Iterable[EnvelopeKey], began: float) -> None:
-        for key in keys:
+    def _note_silence(self, waited: Mapping[EnvelopeKey, _Read], began: float) -> None:
+        for key, read in waited.items():
             partition = self._partitions.get(key.source)
-            if partition is not None and partition.read_at < began:
+            if partition is not None and partition.reads.get(key) is read and partition.read_at < began:
                 partition.is_silent = True
 
-    def _is_admitted(self, keys: Sequence[EnvelopeKey]) -> bool:
-        """All of one partition."""
-        partition = self._partitions.get(keys[0].source)
-        new = sum(key.payload for key in keys if partition is None or key not in partition.reads)
-        wanted = sum(one.wanted for one in self._partitions.values() if not one.is_silent)
-        return not wanted or wanted + new <= self._room()
+    def _admit(self, grouped: Mapping[TopicPartition, Sequence[EnvelopeKey]], now: float) -> set[TopicPartition]:
+        for source in self._admission.stale(now):
+            self._admission.release(source)
+            self._release(list(self._partitions[source].reads))
+        busy = sum(
+            one.wanted
+            for source, one in self._partitions.items()
+            if not one.is_silent and not self._admission.is_first(source)
+        )
+        wanted = {source: sum(key.payload for key in keys if self._is_new(key)) for source, keys in grouped.items()}
+        return self._admission.admit(wanted, busy, self._room(), now)
+
+    def _is_new(self, key: EnvelopeKey) -> bool:
+        partition = self._partitions.get(key.source)
+        return partition is None or key not in partition.reads
+
+    def _release(self, keys: Iterable[EnvelopeKey]) -> None:
+        """What is held apart of these: a request has got it."""
+        for key in keys:
+            partition = self._partitions.get(key.source)
+            read = None if partition is None else partition.reads.get(key)
+            if partition is not None and read is not None and read.done.is_set():
+                self._end(partition, read)
 
     def _begin(self, key: EnvelopeKey, now: float, *, is_admitted: bool) -> _Read | None:
         """None: there is no room for more, or Shoal ends."""
@@ -142,10 +166,7 @@ class BackgroundReads:
             read = partition.reads[key]
             read.asked_at = now
             return read
-        is_full = self._is_full(partition)
-        if is_full and partition is None:
-            self._make_room()
-        if is_full or not is_admitted or not self._listener.may_spawn:
+        if self._is_full(partition) or not is_admitted or not self._listener.may_spawn:
             return None
         if partition is None:
             partition = self._partitions[key.source] = _Partition()
@@ -173,6 +194,7 @@ class BackgroundReads:
                 await self._read_all(partition)
         finally:
             del self._partitions[source]
+            self._admission.release(source)
             for read in list(partition.reads.values()):
                 self._end(partition, read)
 
@@ -189,16 +211,22 @@ class BackgroundReads:
         """-> whether any was read."""
         some = False
         for read in list(partition.reads.values()):
-            if trio.current_time() - read.asked_at > _WANTED_SECONDS:
+            if trio.current_time() - read.asked_at > WANTED_SECONDS:
                 self._end(partition, read)
                 continue
+            if read.done.is_set():
+                continue  # it is held apart
             try:
                 read.found = await self._read(read.key)
             except NoAnswer as error:
                 read.why = str(error)
                 continue
             some, partition.is_silent, partition.read_at = True, False, trio.current_time()
-            self._end(partition, read)
+            self._admission.was_read(read.key.source, partition.read_at)
+            if self._admission.is_first(read.key.source) and not isinstance(read.found, Refused):
+                read.done.set()
+            else:
+                self._end(partition, read)
         return some
 
     def _end(self, partition: _Partition, read: _Read) -> None:
@@ -214,11 +242,11 @@ class BackgroundReads:
             partition.scope.cancel()
 
 
-def _by_source(keys: Iterable[EnvelopeKey]) -> Iterable[list[EnvelopeKey]]:
+def _by_source(keys: Iterable[EnvelopeKey]) -> Mapping[TopicPartition, list[EnvelopeKey]]:
     grouped: dict[TopicPartition, list[EnvelopeKey]] = {}
     for key in keys:
         grouped.setdefault(key.source, []).append(key)
-    return grouped.values()
+    return grouped
 
 
 def _found(key: EnvelopeKey, read: _Read | None) -> Found:

@@ -42,7 +42,7 @@ from shoal.proxy.events.logs import event
 from shoal.proxy.listener.plain import ADDRESSES, PLAIN_ROUTES
 from shoal.proxy.net.upstream import UpstreamLost
 from shoal.proxy.shallow.annotations import NOT_UNWRAPPED
-from shoal.proxy.shallow.claims.redemption import Redemption
+from shoal.proxy.shallow.claims.redemption import Redemption, read_again
 from shoal.proxy.shallow.counters import ShallowTally
 from shoal.proxy.shallow.files.deliveries import DeliveriesLog
 from shoal.proxy.shallow.files.doubt import load_doubt, save_doubt
@@ -104,7 +104,7 @@ _UNKNOWN = Refused(
 class _BatchesMissing(Exception):
     """Those of these claim checks must be read from the source before the request can be planned."""
 
-    def __init__(self, wanted: Mapping[EnvelopeKey, ClaimChecks], *, wants_answer: bool) -> None:
+    def __init__(self, wanted: Mapping[EnvelopeKey, Sequence[ClaimChecks]], *, wants_answer: bool) -> None:
         super().__init__()
         self.wanted = wanted
         self.wants_answer = wants_answer
@@ -260,8 +260,7 @@ class UnwrapPath:
                 return await self._open(connection, frame, header, found)
             except _BatchesMissing as missing:
                 wanted, wants_answer = missing.wanted, missing.wants_answer
-            for checks in set(wanted.values()):
-                found |= await checks.read([key for key, of in wanted.items() if of is checks], deadline)
+            found |= await read_again(wanted, deadline)
             if wants_answer:
                 connection.require_client()  # a mirror that was killed may have begun again, and this is older
 
@@ -277,7 +276,7 @@ class UnwrapPath:
         await connection.cluster.asked()
         async with self._locks.held(held.partitions):
             self._require_same_cluster(connection)
-            work = self._prepare(held, plans)
+            work = self._prepare(connection, held, plans)
             if work:
                 await self._unwrap(connection, held, plans, work)
         if not work:
@@ -302,6 +301,10 @@ class UnwrapPath:
         answer = fold.answer(held.header.correlation_id, refused, schedule.outcomes())
         if held.wants_answer:
             await connection.reply(answer)
+            retried = [plan.deliveries for plan in work.values() if isinstance(plan, Retried)]
+            if retried and not connection.client_has_left():
+                for last in retried:
+                    last.answered()
         elif refused:  # a broker, too, lets its client know in this way
             raise RemoteProtocolError(f"with acks=0, and refused: {next(iter(refused.values())).message}")
 
@@ -417,7 +420,7 @@ class UnwrapPath:
         if led_to != leads_to:
             raise UpstreamLost(f"it leads to cluster {led_to}, and by now the addresses lead to {leads_to}")
 
-    def _prepare(self, held: MirrorRequest, plans: _Plans) -> dict[TopicPartition, _Work]:
+    def _prepare(self, connection: Connection, held: MirrorRequest, plans: _Plans) -> dict[TopicPartition, _Work]:
         """-> the partitions with envelopes, an idempotent mirror's batches, or a raw batch that comes again.
 
         The caller holds their locks.
@@ -429,6 +432,7 @@ class UnwrapPath:
                 plan = read_batch_header(held.frame, start, end)
             if isinstance(plan, Plan) and plan.keeps_offsets:
                 work[partition] = self.target.copies.refusal(partition, plan) or plan
+                self._raw.passed(partition)
                 continue
             if isinstance(plan, Refused):
                 work[partition] = plan
@@ -437,9 +441,12 @@ class UnwrapPath:
             if prepared is not None:
                 work[partition] = prepared
             elif isinstance(plan, BatchHeader) and held.wants_answer:
-                retried = self._raw.take(partition, held.frame, start, end, plan)
+                now, is_answered = trio.current_time(), not connection.in_flight
+                retried = self._raw.take(partition, held.frame, start, end, plan, now, is_answered=is_answered)
                 if retried is not None:
                     work[partition] = retried
+                continue
+            self._raw.passed(partition)
         if not self._warned_of_slots and self._producers.statistics().forgotten:
             self._warned_of_slots = True
             text = f"listener {self._name!r}: {_SLOTS_USED_UP.format(self._producers.slots)}"

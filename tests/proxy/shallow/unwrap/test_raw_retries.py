@@ -6,11 +6,15 @@ import pytest
 import trio
 from kio.schema.errors import ErrorCode
 
-from shoal.protocol.records.batch import NewRecord, encode_batch
+from shoal.protocol.records.batch import NewRecord, encode_batch, read_batch_header
+from shoal.protocol.shallow.unwrap.appended_log import NOTHING, Appended
+from shoal.protocol.shallow.unwrap.raw_retries import PROGRESS_SECONDS, RawRetries
 from shoal.protocol.wire.compression import Codec
+from shoal.protocol.wire.types import TopicPartition
+from tests.support.rig import until
 from tests.support.shallow.batches import BATCHES, NONE, NOT_LEADER, OTHERS, outer, records
 from tests.support.shallow.brokers import ORDERS, Script
-from tests.support.shallow.rig import ShallowRig, shallow_rig
+from tests.support.shallow.rig import Producer, ShallowRig, shallow_rig
 
 pytestmark = pytest.mark.usefixtures("lane")
 
@@ -18,6 +22,7 @@ TOO_LARGE, LIST_TOO_LARGE = ErrorCode.message_too_large, ErrorCode.record_list_t
 RECORDS = [NewRecord(1000 + at, b"k%d" % at, b"%d" % at * 40, ((b"h", b"%d" % at),)) for at in range(30)]
 RAW = encode_batch(RECORDS)
 NEXT = encode_batch([NewRecord(2000, b"next", b"one")])
+HALF = Appended(records=len(RECORDS) // 2)
 LIMIT = 300  # bytes: the target takes a few of these records in a batch
 
 
@@ -68,7 +73,21 @@ async def test_after_an_error_amid_the_parts_the_retry_brings_only_the_rest() ->
         assert r.target.log() == RECORDS
 
 
-async def test_what_is_appended_of_a_batch_is_forgotten_when_another_one_comes() -> None:
+OTHER = {
+    "a raw batch": (NEXT, -1),
+    "an envelope": (outer(*OTHERS), -1),
+    "a batch without an answer": (NEXT, 0),
+    "a batch of an idempotent producer": (
+        encode_batch([NewRecord(2000, b"next", b"one")], producer_id=7, producer_epoch=0, base_sequence=0),
+        -1,
+    ),
+}
+
+
+@pytest.mark.parametrize("other", OTHER)
+async def test_what_is_appended_of_a_batch_is_forgotten_when_anything_else_comes(other: str) -> None:
+    """A mirror that was restarted sends what came before again, and then this: all of it must follow."""
+    between, acks = OTHER[other]
     async with shallow_rig(scripts={3: Script(errors={0: NOT_LEADER})}) as r:
         limit(r, len(RAW) * 2 // 3)
         client = await r.producer()
@@ -77,12 +96,75 @@ async def test_what_is_appended_of_a_batch_is_forgotten_when_another_one_comes()
             assert await client.answers() == {0: expected}
         begun = r.target.log()[:]
         assert begun == RECORDS[: len(begun)] != []
-        await client.produce(NEXT)
-        assert await client.answers() == {0: (NONE, len(begun))}
-        for expected in ((TOO_LARGE, -1), (NONE, len(begun) + 1)):
+        sent = len(r.target.requests)
+        await client.produce(between, acks=acks)
+        await until(lambda: len(r.target.requests) > sent)
+        if acks:
+            await client.answers()
+        await taken(client, RAW)
+        assert r.target.log()[-len(RECORDS) :] == RECORDS
+
+
+async def taken(client: Producer, batch: bytes) -> None:
+    """A mirror tries until it is."""
+    for _ in range(3):
+        await client.produce(batch)
+        if (await client.answers())[0][0] is NONE:
+            return
+    pytest.fail("it is refused")
+
+
+async def test_a_client_that_has_not_waited_for_the_answer_brings_no_second_copy() -> None:
+    async with shallow_rig() as r:
+        limit(r, LIMIT)
+        first = await r.producer()
+        await first.produce(RAW)
+        assert await first.answers() == {0: (TOO_LARGE, -1)}
+        gate = trio.Event()
+        r.target.scripts = {2: Script(gate=gate)}  # the first part
+        second = await r.producer()
+        await second.produce(RAW)
+        await r.arrived(3)
+        await second.leave()
+        gate.set()
+        await r.closed()
+        third = await r.producer()
+        await third.produce(RAW)
+        assert await third.answers() == {0: (NONE, 0)}
+        assert r.target.log() == RECORDS
+        await third.produce(RAW)  # it is answered, so this is another one
+        assert await third.answers() == {0: (NONE, len(RECORDS))}
+        assert r.target.log() == RECORDS * 2
+
+
+def test_progress_is_not_remembered_for_ever() -> None:
+    """The target may have been emptied since, and the mirror rewound."""
+    retries, partition = RawRetries(), TopicPartition("t", 0)
+    header = read_batch_header(RAW, 0, len(RAW))
+    for seconds, expected in ((0, None), (1, NOTHING), (PROGRESS_SECONDS, HALF), (2 * PROGRESS_SECONDS, NOTHING)):
+        retried = retries.take(partition, RAW, 0, len(RAW), header, float(seconds))
+        assert (retried is None) == (expected is None)
+        if retried is not None:
+            (item,) = retried.plan.items
+            assert retried.deliveries.recall(partition, item.identity) == expected
+            retried.deliveries.record(partition, item.identity, HALF)
+
+
+def test_partitions_unused_for_the_longest_time_are_forgotten() -> None:
+    retries, header = RawRetries(limit=2), read_batch_header(RAW, 0, len(RAW))
+    found = [retries.take(TopicPartition("t", at), RAW, 0, len(RAW), header, 0.0) for at in (0, 1, 0, 2, 0, 1)]
+    assert [one is not None for one in found] == [False, False, True, False, True, False]
+
+
+async def test_a_batch_that_is_refused_again_gets_the_broker_s_answer_again() -> None:
+    refused = Script(errors={0: ErrorCode.invalid_record})
+    async with shallow_rig(scripts={0: refused, 1: refused}) as r:
+        client, said = await r.producer(), list[str | None]()
+        for _ in range(2):
             await client.produce(RAW)
-            assert await client.answers() == {0: expected}
-        assert r.target.log()[len(begun) + 1 :] == RECORDS
+            ((found,),) = (topic.partition_responses for topic in (await client.answer()).responses)
+            said.append(found.error_message)
+        assert said == ["the broker says invalid_record"] * 2
 
 
 async def test_a_single_record_that_is_too_large_is_an_error_that_ends_the_retries() -> None:

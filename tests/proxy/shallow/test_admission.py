@@ -1,0 +1,80 @@
+"""A request that asks again and again is admitted in the end, whatever fills the cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.protocol.wire.types import TopicPartition
+from shoal.proxy.shallow.claims.admission import PATIENCE, WANTED_SECONDS, Admission
+
+
+def source(number: int) -> TopicPartition:
+    return TopicPartition("t", number)
+
+
+@dataclass
+class Request:
+    """For some partitions and bytes; each takes some seconds to read, or cannot be read (None)."""
+
+    wanted: dict[TopicPartition, int]
+    takes: int | None
+    reading: dict[TopicPartition, float] = field(default_factory=dict)  # when it will have been read
+    is_done: bool = False
+
+
+SIZES = st.lists(st.integers(1, 100), min_size=1, max_size=4)
+SECONDS = st.one_of(st.none(), st.integers(1, 20))
+
+
+@given(kinds=st.lists(st.tuples(SIZES, SECONDS), min_size=1, max_size=6), room=st.integers(0, 120))
+def test_all_that_can_be_read_is_read(kinds: list[tuple[list[int], int | None]], room: int) -> None:
+    """Each second, all ask that have not got theirs. What is read takes room until its request has all."""
+    admission, now = Admission(), 0.0
+    requests = [
+        Request({source(10 * number + place): size for place, size in enumerate(sizes)}, takes)
+        for number, (sizes, takes) in enumerate(kinds)
+    ]
+    while any(request.takes is not None and not request.is_done for request in requests):
+        now += 1
+        assert now < (2 * PATIENCE + WANTED_SECONDS) * (len(kinds) + 1), requests
+        for stale in admission.stale(now):
+            admission.release(stale)
+            for request in requests:
+                request.reading.pop(stale, None)
+        for request in requests:
+            if not request.is_done:
+                ask(admission, request, requests, room, now)
+        assert sum(is_first(admission, request) for request in requests) <= 1
+
+
+def ask(admission: Admission, request: Request, requests: list[Request], room: int, now: float) -> None:
+    busy, kept = in_cache(admission, requests, now)
+    new = {one: 0 if one in request.reading else size for one, size in request.wanted.items()}
+    for one in admission.admit(new, busy, room - kept, now):
+        request.reading.setdefault(one, now + (request.takes or float("inf")))
+        if request.reading[one] == now:
+            admission.was_read(one, now)
+    request.is_done = len(request.reading) == len(request.wanted) and max(request.reading.values()) <= now
+    if request.is_done:
+        for one in request.wanted:
+            admission.release(one)
+
+
+def in_cache(admission: Admission, requests: list[Request], now: float) -> tuple[int, int]:
+    """Bytes that are being read for it, without those of silent partitions, and that are in it."""
+    sizes = [
+        (request.takes, at, request.wanted[one])
+        for request in requests
+        if not request.is_done
+        for one, at in request.reading.items()
+        if not admission.is_first(one)
+    ]
+    busy = sum(size for takes, at, size in sizes if takes is not None and at > now)
+    return busy, sum(size for _, at, size in sizes if at <= now)
+
+
+def is_first(admission: Admission, request: Request) -> bool:
+    return any(admission.is_first(one) for one in request.reading)
