@@ -127,7 +127,7 @@ LARGE = Comparison(
     ),
     folder="demo",
     records=6_000_000,  # JIT compilation of a mirror takes a fixed 4 s of CPU
-    warm_up=1_000_000,
+    warm_up=4_000_000,
     codec="zstd",
     layout=Layout(partitions=PARTITIONS),
     runs={
