@@ -138,7 +138,8 @@ class BackgroundReads:
     def _admit(self, grouped: Mapping[TopicPartition, Sequence[EnvelopeKey]], now: float) -> set[TopicPartition]:
         for source in self._admission.stale(now):
             self._admission.release(source)
-            self._release(list(self._partitions[source].reads))
+            if (partition := self._partitions.get(source)) is not None:
+                self._release(list(partition.reads))
         busy = sum(
             one.wanted
             for source, one in self._partitions.items()
@@ -233,6 +234,8 @@ class BackgroundReads:
         del partition.reads[read.key]
         self._count -= 1
         partition.wanted -= read.key.payload
+        if not partition.reads:
+            self._admission.release(read.key.source)
         read.done.set()
 
     def end(self) -> None:
