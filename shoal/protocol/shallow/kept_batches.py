@@ -92,10 +92,8 @@ class KeptBatches:
 
     def appended(self, key: EnvelopeKey) -> bool:
         """Its batches are appended. False: they were not here, or that was known."""
-        if not self._settle(key):
-            return False
         self._owing.pop(key.flow, None)
-        return True
+        return self._settle(key)
 
     def _settle(self, key: EnvelopeKey) -> bool:
         """They are not to be appended any more. False as above."""

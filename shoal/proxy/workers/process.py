@@ -75,6 +75,7 @@ class WorkerProcess:
         self.loaded = trio.Event()
         self.has_settings = False
         self.has_served = False
+        self.has_ended = False  # its counters are the last; the process may still be there
         self.counters: Snapshot | None = None  # the last
         self.answers = True  # it was not silent the last time
         self._program = program
@@ -176,7 +177,5 @@ class WorkerProcess:
             case Word.DRAINING:
                 self.state = WorkerState.DRAINING
             case Word.ENDED:
-                assert self._questions is not None
-                self._questions.end()  # no earlier counters
-                self.counters = message.value
+                self.counters, self.has_ended = message.value, True
         self._heard(self, message)

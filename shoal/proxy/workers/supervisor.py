@@ -329,7 +329,8 @@ class Supervisor(Server):
         asked = dict(self.workers)
         for number, found in (await self.ask_all(Word.COUNTERS)).items():
             worker = self.workers[number]
-            if found is not None and worker is asked[number] and worker.state is not WorkerState.ENDED:
+            has_ended = worker.has_ended or worker.state is WorkerState.ENDED
+            if found is not None and worker is asked[number] and not has_ended:
                 worker.counters = found
 
     async def ask_all(self, word: Word, value: object = None) -> Mapping[int, Any]:

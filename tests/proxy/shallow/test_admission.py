@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.wire.types import TopicPartition
-from shoal.proxy.shallow.claims.admission import PATIENCE, WANTED_SECONDS, Admission
+from shoal.proxy.shallow.claims.admission import PATIENCE, READ_SECONDS, WANTED_SECONDS, Admission
 
 
 def source(number: int) -> TopicPartition:
@@ -26,7 +26,7 @@ class Request:
 
 
 SIZES = st.lists(st.integers(1, 100), min_size=1, max_size=4)
-SECONDS = st.one_of(st.none(), st.integers(1, 20))
+SECONDS = st.one_of(st.none(), st.integers(1, int(PATIENCE) - 1))
 
 
 @given(kinds=st.lists(st.tuples(SIZES, SECONDS), min_size=1, max_size=6), room=st.integers(0, 120))
@@ -48,6 +48,27 @@ def test_all_that_can_be_read_is_read(kinds: list[tuple[list[int], int | None]],
             if not request.is_done:
                 ask(admission, request, requests, room, now)
         assert sum(is_first(admission, request) for request in requests) <= 1
+
+
+def test_what_is_being_read_already_neither_takes_a_place_nor_gives_one_up() -> None:
+    admission = Admission()
+    assert admission.admit({source(0): 10}, 5, 0, 0.0) == set()
+    assert admission.admit({source(0): 0, source(1): 1}, 0, 5, 1.0) == {source(0)}
+    assert admission.admit({source(2): 1}, 0, 5, 2.0) == set()
+    assert admission.admit({source(0): 10}, 0, 10, 3.0) == {source(0)}
+
+
+def test_the_first_makes_way_if_others_wait_and_later_while_it_is_read() -> None:
+    admission = Admission()
+    assert admission.admit({source(0): 10}, 0, 0, 0.0) == {source(0)}
+    assert admission.stale(READ_SECONDS) == []
+    admission.admit({source(1): 10}, 0, 0, READ_SECONDS)
+    with admission.reading(source(0)):
+        assert admission.stale(READ_SECONDS - 1) == []
+        assert admission.stale(READ_SECONDS) == [source(0)]
+    assert admission.stale(PATIENCE) == [source(0)]
+    admission.was_read(source(0), PATIENCE)
+    assert admission.stale(PATIENCE + 1) == []
 
 
 def ask(admission: Admission, request: Request, requests: list[Request], room: int, now: float) -> None:

@@ -43,6 +43,7 @@ class Source:
     away: set[int] = field(default_factory=set)
     hung: set[int] = field(default_factory=set)
     slow: set[int] = field(default_factory=set)
+    lost: dict[EnvelopeKey, float] = field(default_factory=dict)  # seconds until there is no answer
     asked: list[EnvelopeKey] = field(default_factory=list)
     read_so_far: list[EnvelopeKey] = field(default_factory=list)
     may_spawn: bool = True
@@ -52,6 +53,9 @@ class Source:
 
     async def read(self, key: EnvelopeKey) -> memoryview | Refused:
         self.asked.append(key)
+        if key in self.lost:
+            await trio.sleep(self.lost[key])
+            raise NoAnswer("lost")
         if key.partition in self.hung:
             await trio.sleep_forever()
         async with self.one_by_one or nullcontext():
@@ -171,6 +175,29 @@ async def test_without_room_a_request_gets_what_takes_longer_than_it_waits(clock
         for serial in range(2):
             wanted = [replace(key_of(partition, serial), payload=10) for partition in (0, 1)]
             assert await all_of(reads, *wanted, replace(key_of(2, serial), payload=10), within=60)
+
+
+async def test_what_a_request_has_got_may_go_while_its_partition_is_read(clock: MockClock) -> None:
+    async with reading(0) as (source, reads):
+        lost, held = [key_of(0, 1), key_of(0, 2)], key_of(0, 3)
+        source.lost = dict.fromkeys(lost, 0.0)
+        assert await results(reads, *lost, held) == [False, False, True]
+        source.lost = dict.fromkeys(lost, 40.0)
+        await trio.sleep(5)
+        assert await results(reads, held) == [True]
+        await trio.sleep(100)
+        source.lost.clear()
+        assert await all_of(reads, *lost, within=30)
+
+
+async def test_what_is_appended_is_not_held_any_more(clock: MockClock) -> None:
+    async with reading(0) as (source, reads):
+        source.away.add(1)
+        for _ in range(2):
+            assert await results(reads, key_of(0), key_of(1)) == [True, False]
+        assert source.asked.count(key_of(0)) == 1
+        reads.release([key_of(0)])
+        assert await results(reads, key_of(0), key_of(1)) == [False, False]
 
 
 async def test_who_keeps_the_others_waiting_for_nothing_makes_way(clock: MockClock) -> None:

@@ -6,9 +6,9 @@ again for ever (KAFKA-8350, seen with MirrorMaker 2 3.9.1 and a topic whose `max
 So a batch that comes again is not forwarded but has a plan, whose progress sends it, and cuts it if that is refused
 (progress.py). A batch that comes again for another reason is sent as before.
 
-What is appended of it is remembered until its client has the answer, anything else goes to the partition, or some
-minutes have passed: a mirror has one request in flight, and sends it again at once. It must not be remembered longer:
-equal batches may follow each other, and a mirror that was restarted may send what came before again, and then this.
+What is appended of it is remembered until all of it is, anything else goes to the partition, or some minutes have
+passed: a mirror has one request in flight, and sends it again at once. It must not be remembered longer: equal batches
+may follow each other, and a mirror that was restarted may send what came before again, and then this.
 """
 
 from collections import OrderedDict
@@ -49,12 +49,7 @@ class LastBatch:
 
     def record(self, partition: TopicPartition, identity: Hashable, delivered: Appended) -> None:
         """The plan has one item of one batch."""
-        self._identity, self._appended = identity, delivered
-
-    def answered(self) -> None:
-        """The client has the answer: if all is appended, an equal batch is another one."""
-        if self._appended.batches:
-            self._appended = NOTHING
+        self._identity, self._appended = identity, NOTHING if delivered.batches else delivered
 
 
 class Retried(NamedTuple):
@@ -98,6 +93,7 @@ class RawRetries:
         self._last.move_to_end(partition)
         last.comes_again(now)
         if header.producer_id >= 0 or header.size != end - start or body_crc(frame, start, end) != header.crc:
+            self.passed(partition)
             return None
         identity = blake2b(memoryview(frame)[start:end], digest_size=16).digest()
         plan = plain_plan(frame, start, end, header, self._plain_codec, identity)

@@ -14,17 +14,20 @@ request at most, which the reader of requests limits to 64 MiB.
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from shoal.protocol.wire.types import TopicPartition
 
-__all__ = ["PATIENCE", "WANTED_SECONDS", "Admission"]
+__all__ = ["PATIENCE", "READ_SECONDS", "WANTED_SECONDS", "Admission"]
 
 WANTED_SECONDS: Final = 30.0  # a mirror tries again within a second or so
-PATIENCE: Final = 60.0  # with the first, if nothing more of it is read
+PATIENCE: Final = 15.0  # with the first, if none of it can be read and others wait
+READ_SECONDS: Final = 60.0  # for one claim check of the first, if others wait
 
 
 class Admission:
@@ -33,10 +36,22 @@ class Admission:
     def __init__(self) -> None:
         self._queue: dict[TopicPartition, float] = {}  # when it was asked for, the last time
         self._first: set[TopicPartition] = set()
+        self._reading: Counter[TopicPartition] = Counter()
         self._progress_at = 0.0  # something of the first was read, or they were admitted
 
     def is_first(self, source: TopicPartition) -> bool:
         return source in self._first
+
+    @contextmanager
+    def reading(self, source: TopicPartition) -> Iterator[None]:
+        """While one of its claim checks is being read."""
+        self._reading[source] += 1
+        try:
+            yield
+        finally:
+            self._reading[source] -= 1
+            if not self._reading[source]:
+                del self._reading[source]
 
     def was_read(self, source: TopicPartition, now: float) -> None:
         if source in self._first:
@@ -48,12 +63,14 @@ class Admission:
 
     def stale(self, now: float) -> list[TopicPartition]:
         """The first, if they keep the others waiting for nothing."""
-        return list(self._first) if now - self._progress_at >= PATIENCE else []
+        is_reading = any(source in self._reading for source in self._first)
+        patience = READ_SECONDS if is_reading else PATIENCE
+        return list(self._first) if self._queue and now - self._progress_at >= patience else []
 
     def admit(self, wanted: Mapping[TopicPartition, int], busy: int, room: int, now: float) -> set[TopicPartition]:
         """`wanted`: what one request wants that is not being read yet. `busy`: what is being read for the cache."""
         self._queue = {source: at for source, at in self._queue.items() if now - at < WANTED_SECONDS}
-        is_its_turn = not self._queue or next(iter(self._queue)) in wanted
+        is_its_turn = not self._queue or wanted.get(next(iter(self._queue)), 0) > 0
         is_idle = is_its_turn and not busy and not self._first
         admitted = {source for source, size in wanted.items() if not size}
         for source, size in wanted.items():
@@ -73,7 +90,8 @@ class Admission:
     def _enqueue(self, wanted: Mapping[TopicPartition, int], admitted: set[TopicPartition], now: float) -> None:
         """One place for a request, however much it wants."""
         for source in admitted:
-            self._queue.pop(source, None)
+            if wanted[source]:
+                self._queue.pop(source, None)
         rest = [source for source in wanted if source not in admitted]
         for source in [source for source in rest if source in self._queue] or rest[:1]:
             self._queue[source] = now

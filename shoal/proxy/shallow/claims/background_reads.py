@@ -121,7 +121,7 @@ class BackgroundReads:
             self._note_silence(waited, began)
         found |= {key: _found(key, read) for key, read in waited.items()}
         if not any(isinstance(one, Refused) and one.error_code == TRY_AGAIN for one in found.values()):
-            self._release(found)
+            self.release(found)
         return found
 
     def _may_wait(self, read: _Read) -> bool:
@@ -139,7 +139,7 @@ class BackgroundReads:
         for source in self._admission.stale(now):
             self._admission.release(source)
             if (partition := self._partitions.get(source)) is not None:
-                self._release(list(partition.reads))
+                self.release(list(partition.reads))
         busy = sum(
             one.wanted
             for source, one in self._partitions.items()
@@ -152,8 +152,8 @@ class BackgroundReads:
         partition = self._partitions.get(key.source)
         return partition is None or key not in partition.reads
 
-    def _release(self, keys: Iterable[EnvelopeKey]) -> None:
-        """What is held apart of these: a request has got it."""
+    def release(self, keys: Iterable[EnvelopeKey]) -> None:
+        """What is held apart of these: a request has got it, or it is appended."""
         for key in keys:
             partition = self._partitions.get(key.source)
             read = None if partition is None else partition.reads.get(key)
@@ -212,15 +212,20 @@ class BackgroundReads:
         """-> whether any was read."""
         some = False
         for read in list(partition.reads.values()):
+            if partition.reads.get(read.key) is not read:
+                continue  # a request has got it meanwhile
             if trio.current_time() - read.asked_at > WANTED_SECONDS:
                 self._end(partition, read)
                 continue
             if read.done.is_set():
                 continue  # it is held apart
             try:
-                read.found = await self._read(read.key)
+                with self._admission.reading(read.key.source):
+                    read.found = await self._read(read.key)
             except NoAnswer as error:
                 read.why = str(error)
+                continue
+            if partition.reads.get(read.key) is not read:
                 continue
             some, partition.is_silent, partition.read_at = True, False, trio.current_time()
             self._admission.was_read(read.key.source, partition.read_at)

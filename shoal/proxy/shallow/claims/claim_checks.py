@@ -211,7 +211,10 @@ class ClaimChecks:
 
     def done(self, key: EnvelopeKey) -> None:
         """Its request has succeeded, or its mirror never gets it."""
-        if self.is_of(key) and self.kept.forget(key):
+        if not self.is_of(key):
+            return
+        self._reads.release([key])
+        if self.kept.forget(key):
             self._say_room(key.flow)
 
     def _say_room(self, flow: int) -> None:

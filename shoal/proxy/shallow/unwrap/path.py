@@ -277,6 +277,8 @@ class UnwrapPath:
         async with self._locks.held(held.partitions):
             self._require_same_cluster(connection)
             work = self._prepare(connection, held, plans)
+            if any(isinstance(one, Retried) for one in work.values()):
+                connection.require_client()  # it has waited for the lock, and may have sent it again
             if work:
                 await self._unwrap(connection, held, plans, work)
         if not work:
@@ -301,10 +303,6 @@ class UnwrapPath:
         answer = fold.answer(held.header.correlation_id, refused, schedule.outcomes())
         if held.wants_answer:
             await connection.reply(answer)
-            retried = [plan.deliveries for plan in work.values() if isinstance(plan, Retried)]
-            if retried and not connection.client_has_left():
-                for last in retried:
-                    last.answered()
         elif refused:  # a broker, too, lets its client know in this way
             raise RemoteProtocolError(f"with acks=0, and refused: {next(iter(refused.values())).message}")
 
