@@ -46,9 +46,8 @@ class KeptBatches:
         self._kept: OrderedDict[EnvelopeKey, _Kept] = OrderedDict()
         self._answers: dict[int, int] = {}  # by id of their buffers: how many envelopes' batches are of each
         self._flows: dict[int, int] = {}  # bytes that are yet to be appended, by `EnvelopeKey.flow`
-        self._owing: OrderedDict[int, int] = (
-            OrderedDict()
-        )  # the same, of what is forgotten, since the last was appended
+        # The same, of what was forgotten since something of the flow was appended.
+        self._owing: OrderedDict[int, int] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -125,10 +124,9 @@ class KeptBatches:
             key, kept = next(iter(self._kept.items()))
             if now - kept.at < _KEPT_SECONDS:
                 break
-            is_appended = kept.is_appended
-            self.forget(key)
-            if not is_appended:
+            if not kept.is_appended:
                 self._owe(key.flow, len(kept.batches))
+            self.forget(key)
 
     def _owe(self, flow: int, size: int) -> None:
         self._owing[flow] = self._owing.get(flow, 0) + size

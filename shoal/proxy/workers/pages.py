@@ -106,7 +106,7 @@ class WorkerPages:
     async def _documents(self, path: str) -> dict[int, dict[str, Any]]:
         """Those of the workers that answer."""
         answers = await self._supervisor.ask_all(Word.PAGE, path)
-        return {number: msgspec.json.decode(found) for number, found in answers.items() if found is not None}
+        return {worker.number: msgspec.json.decode(found) for worker, found in answers.items()}
 
 
 def _encoded_clients(documents: Mapping[int, dict[str, Any]]) -> bytes:

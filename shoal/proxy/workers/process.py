@@ -75,8 +75,7 @@ class WorkerProcess:
         self.loaded = trio.Event()
         self.has_settings = False
         self.has_served = False
-        self.has_ended = False  # its counters are the last; the process may still be there
-        self.counters: Snapshot | None = None  # the last
+        self.counters: Snapshot | None = None  # the latest
         self.answers = True  # it was not silent the last time
         self._program = program
         self._listeners = listeners
@@ -84,6 +83,7 @@ class WorkerProcess:
         self._process: trio.Process | None = None
         self._link: Link | None = None
         self._questions: Questions | None = None
+        self._has_last_counters = False
 
     @property
     def pid(self) -> int:
@@ -105,6 +105,11 @@ class WorkerProcess:
             raise
         self.answers = True
         return found
+
+    def count(self, counters: Snapshot) -> None:
+        """Those that it has answered; an answer that comes after its last ones is older."""
+        if not self._has_last_counters:
+            self.counters = counters
 
     def kill(self) -> None:
         if self._process is not None:
@@ -157,7 +162,7 @@ class WorkerProcess:
             await self._process.wait()
 
     async def _listen(self, link: Link, over: trio.Event) -> None:
-        await link.run(self._hear)
+        await link.run(self.hear)
         over.set()
 
     async def _answer(self, questions: trio.socket.SocketType) -> None:
@@ -165,7 +170,8 @@ class WorkerProcess:
         await trio.sleep(_END_SECONDS)  # it ends, or has lost its questions: then it can bind no port
         self.kill()
 
-    def _hear(self, message: Message) -> None:
+    def hear(self, message: Message) -> None:
+        """From the worker."""
         match message.word:
             case Word.ANSWER:
                 assert self._questions is not None
@@ -177,5 +183,5 @@ class WorkerProcess:
             case Word.DRAINING:
                 self.state = WorkerState.DRAINING
             case Word.ENDED:
-                self.counters, self.has_ended = message.value, True
+                self.counters, self._has_last_counters = message.value, True
         self._heard(self, message)

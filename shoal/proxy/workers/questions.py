@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LATE_SECONDS", "NoAnswer", "Questions"]
 
-_SHARED: Final = (Word.PAGE, Word.COUNTERS)  # one answer will do for all pages
+_SHARED: Final = (Word.PAGE, Word.COUNTERS)  # one answer serves all that wait for it
 LATE_SECONDS: Final = 12.0  # probes of Kubernetes come every 10 s by default
 
 
@@ -33,7 +33,7 @@ class Questions:
         self._link = link
         self._next = 1
         self._by_number: dict[int, _Question] = {}
-        self._shared: dict[tuple[Word, object], _Question] = {}  # no page has their answer yet
+        self._shared: dict[tuple[Word, object], _Question] = {}  # their answers have not been used yet
         self._have_ended = False
 
     async def ask(self, word: Word, value: object, *, within: float) -> Any:

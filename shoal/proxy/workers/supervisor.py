@@ -326,20 +326,16 @@ class Supervisor(Server):
 
     async def collect(self) -> None:
         """The counters of all workers that answer in time."""
-        asked = dict(self.workers)
-        for number, found in (await self.ask_all(Word.COUNTERS)).items():
-            worker = self.workers[number]
-            has_ended = worker.has_ended or worker.state is WorkerState.ENDED
-            if found is not None and worker is asked[number] and not has_ended:
-                worker.counters = found
+        for worker, found in (await self.ask_all(Word.COUNTERS)).items():
+            worker.count(found)
 
-    async def ask_all(self, word: Word, value: object = None) -> Mapping[int, Any]:
-        """-> the answers by worker; None of one that has not answered."""
-        answers: dict[int, Any] = dict.fromkeys(self.workers)
+    async def ask_all(self, word: Word, value: object = None) -> Mapping[WorkerProcess, Any]:
+        """-> the answers of those that have answered, which may have ended since."""
+        answers: dict[WorkerProcess, Any] = {}
 
         async def ask(worker: WorkerProcess) -> None:
             with suppress(NoAnswer):
-                answers[worker.number] = await worker.ask(word, value, within=ANSWER_SECONDS)
+                answers[worker] = await worker.ask(word, value, within=ANSWER_SECONDS)
 
         async with trio.open_nursery() as nursery:
             for worker in self.workers.values():

@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--tls", action="store_true", help=what)
     what = f"number of records (default: {LARGE.records:,}; with --small {SMALL.records:,})"
     arguments.add_argument("--records", type=record_count(RECORDS_AT_LEAST), help=what)
-    what = f"tasks.max of MirrorMaker 2 in all runs (default: {TASKS}, one for each partition)"
+    what = f"tasks.max of MirrorMaker 2, except in a run that is alone at its best (default: {TASKS})"
     arguments.add_argument("--tasks", type=int, choices=range(1, PARTITIONS + 1), default=TASKS, help=what)
     what = "directory for report.json, logs and temporary data (default: in build)"
     arguments.add_argument("--out", type=Path, help=what)
@@ -103,17 +103,13 @@ def _notes(plan: Plan) -> list[str]:
         "Measured from the first mirrored record to the last, on warm brokers; MirrorMaker 2 was started for each run.",
         f"JVM options are those of Kafka's scripts ({BROKER_HEAP} of heap for a broker), except as follows.",
         *(f"{run.column}: {' '.join(run.java.argv())}." for run in runs if run.java is not KAFKAS),
-        f"All runs: {_listed({'tasks.max': _tasks(plan), **TUNING})}; otherwise MirrorMaker 2's defaults.",
+        *(f"{run.column}: {_listed({'tasks.max': str(run.tasks)})}." for run in runs if run.tasks is not None),
+        f"Otherwise {_listed({'tasks.max': str(plan.tasks), **TUNING})}, and MirrorMaker 2's defaults.",
         f"Alone: {_listed(alone_only(plan.comparison))}, so that the copy is compressed as the source is.",
         *(_description(run, run.shoal) for run in runs if run.shoal is not None),
         *([_TLS] if plan.authority else []),
         "Through Shoal, MirrorMaker 2 has the lines in mm2.properties that `shoal mirror` prints.",
     ]
-
-
-def _tasks(plan: Plan) -> str:
-    others = [f"{run.column}: {run.tasks}" for run in plan.comparison.runs.values() if run.tasks is not None]
-    return " ".join([str(plan.tasks), *(f"({other})" for other in others)])
 
 
 def _differences(report: Report) -> list[str]:

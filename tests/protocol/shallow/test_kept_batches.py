@@ -74,6 +74,8 @@ class Kept(RuleBasedStateMachine):
             assert self.kept.forget(key)
             del self.model[key]
             assert not self.kept.forget(key)
+            assert not self.kept.appended(key)
+            self.owing[key.flow] = 0
 
     @rule(flow=FLOWS)
     def append_another(self, flow: int) -> None:
@@ -115,3 +117,18 @@ class Kept(RuleBasedStateMachine):
 
 
 TestKept = Kept.TestCase
+
+
+def test_what_a_task_has_not_produced_counts_also_when_it_is_forgotten() -> None:
+    """The target is away, so nothing of what the task has got is asked for."""
+    kept, now = KeptBatches(LIMIT), 0.0
+    for serial in range(2):
+        kept.keep(key_of(1, serial, FLOW_BYTES // 2), memoryview(bytearray(FLOW_BYTES // 2)), now)
+    for _ in range(30):
+        now += 120
+        kept.expire(now)
+        assert (len(kept), kept.held) == (0, 0)
+        assert not kept.has_room(1, 1000)
+        assert kept.has_room(2, 1000)
+    kept.appended(key_of(1, 2, 1000))
+    assert kept.has_room(1, 1000)

@@ -16,6 +16,7 @@ from shoal.proxy.admin.share import ShareStatistics
 from shoal.proxy.coalesce.counters import CoalesceStatistics
 from shoal.proxy.legacy.counters import LegacyStatistics
 from shoal.proxy.lifecycle.state import ServerState
+from shoal.proxy.net.turns import TurnTable
 from shoal.proxy.shallow.monitor.statistics import MirrorStatistics
 from shoal.proxy.statistics import (
     ApiCounters,
@@ -28,6 +29,8 @@ from shoal.proxy.statistics import (
     ServerStatistics,
     Traffic,
 )
+from shoal.proxy.workers.links import Message, Word
+from shoal.proxy.workers.process import Program, WorkerProcess
 from shoal.proxy.workers.totals import added_statistics, kept, with_workers
 from tests.support.admin import values
 
@@ -143,6 +146,19 @@ def test_an_ended_worker_keeps_its_counters_and_has_no_connections(worker: Snaps
         assert listener.active == 0 == listener.opened - sum(listener.closed.values())
         assert listener.in_flight == 0
         assert not listener.states
+
+
+@given(snapshots(), snapshots())
+def test_no_answer_replaces_the_last_counters_of_a_worker(answered: Snapshot, last: Snapshot) -> None:
+    """An answer may be waiting when the worker says that it ends."""
+    table = TurnTable.create(1)
+    worker = WorkerProcess(1, Program(table), dict, lambda *_: None)
+    worker.count(answered)
+    assert worker.counters is answered
+    worker.hear(Message(Word.ENDED, last))
+    worker.count(answered)
+    assert worker.counters is last
+    table.close()
 
 
 def test_a_mirrors_lag_ends_with_its_worker_and_its_gaps_stay() -> None:

@@ -34,7 +34,7 @@ class LastBatch:
     """The ledger of the last raw batch of one partition."""
 
     def __init__(self, header: BatchHeader, now: float) -> None:
-        self.looks = _looks(header)
+        self.fingerprint = _fingerprint(header)
         self._came_at = now
         self._identity: Hashable = None
         self._appended = NOTHING
@@ -80,11 +80,11 @@ class RawRetries:
     ) -> Retried | None:
         """For `frame[start:end]`, a batch without a producer id. None: it comes for the first time, or is damaged.
 
-        `now` in seconds. `is_answered`: the connection's former requests are; an equal batch behind one that is not is
-        another one.
+        `now` in seconds. `is_answered`: all former requests of the connection are. An equal batch behind one that has
+        no answer yet is no retry.
         """
         last = self._last.get(partition)
-        if last is None or not is_answered or last.looks != _looks(header):
+        if last is None or not is_answered or last.fingerprint != _fingerprint(header):
             self._last[partition] = LastBatch(header, now)
             self._last.move_to_end(partition)
             if len(self._last) > self._limit:
@@ -109,5 +109,5 @@ class RawRetries:
             del self._last[partition]
 
 
-def _looks(header: BatchHeader) -> tuple[int, int, int]:
+def _fingerprint(header: BatchHeader) -> tuple[int, int, int]:
     return header.crc, header.size, header.record_count

@@ -14,7 +14,6 @@ request at most, which the reader of requests limits to 64 MiB.
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -36,7 +35,7 @@ class Admission:
     def __init__(self) -> None:
         self._queue: dict[TopicPartition, float] = {}  # when it was asked for, the last time
         self._first: set[TopicPartition] = set()
-        self._reading: Counter[TopicPartition] = Counter()
+        self._reading: set[TopicPartition] = set()
         self._progress_at = 0.0  # something of the first was read, or they were admitted
 
     def is_first(self, source: TopicPartition) -> bool:
@@ -44,14 +43,12 @@ class Admission:
 
     @contextmanager
     def reading(self, source: TopicPartition) -> Iterator[None]:
-        """While one of its claim checks is being read."""
-        self._reading[source] += 1
+        """While one of its claim checks is being read: one at a time."""
+        self._reading.add(source)
         try:
             yield
         finally:
-            self._reading[source] -= 1
-            if not self._reading[source]:
-                del self._reading[source]
+            self._reading.discard(source)
 
     def was_read(self, source: TopicPartition, now: float) -> None:
         if source in self._first:
@@ -63,8 +60,7 @@ class Admission:
 
     def stale(self, now: float) -> list[TopicPartition]:
         """The first, if they keep the others waiting for nothing."""
-        is_reading = any(source in self._reading for source in self._first)
-        patience = READ_SECONDS if is_reading else PATIENCE
+        patience = PATIENCE if self._reading.isdisjoint(self._first) else READ_SECONDS
         return list(self._first) if self._queue and now - self._progress_at >= patience else []
 
     def admit(self, wanted: Mapping[TopicPartition, int], busy: int, room: int, now: float) -> set[TopicPartition]:

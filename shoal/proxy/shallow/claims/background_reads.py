@@ -96,7 +96,7 @@ class BackgroundReads:
         began, before = trio.current_time(), self._waited
         found: dict[EnvelopeKey, Found] = {}
         waited: dict[EnvelopeKey, _Read] = {}
-        grouped = _by_source(keys)
+        grouped, is_full = _by_source(keys), False
         admitted = self._admit(grouped, began)
         for source, wanted in grouped.items():
             for key in wanted:
@@ -106,9 +106,10 @@ class BackgroundReads:
                     self._waited += key.payload
                 else:  # it is not held here, but may be kept when it has been read
                     found[key] = _found(key, read)
-            if source not in self._partitions:  # there are too many
+            if source in admitted and source not in self._partitions:
                 self._admission.release(source)
-        if self._is_full(None):
+                is_full = True
+        if is_full:
             self._make_room()
         taken = self._waited - before
         try:

@@ -1,7 +1,7 @@
 """The claim checks of one produce request: their batches, or what must be read from which source first.
 
-Several listeners may be before one source, with different logins: each may be asked. For now, as much as a request may
-have is read; of what could not be read, as much again is tried, so that it does not take the room of the rest.
+Several listeners may be before one source, with different logins: each may be asked. MAX_OUTER_BYTES are read again for
+a request, and what could not be read does not count, up to as much again: so it takes no room from the rest.
 """
 
 from __future__ import annotations

@@ -24,19 +24,26 @@ RAW = encode_batch(RECORDS)
 NEXT = encode_batch([NewRecord(2000, b"next", b"one")])
 HALF = Appended(records=len(RECORDS) // 2)
 LIMIT = 300  # bytes: the target takes a few of these records in a batch
+HALVED = len(RAW) * 2 // 3
 
 
 def limit(r: ShallowRig, most: int, partition: int = 0) -> None:
     r.target.logs[ORDERS, partition].max_message_bytes = most
 
 
+async def refused(r: ShallowRig, most: int = LIMIT) -> Producer:
+    """A client of which the target has refused `RAW`, as larger than `most` bytes."""
+    limit(r, most)
+    client = await r.producer()
+    await client.produce(RAW)
+    assert await client.answers() == {0: (TOO_LARGE, -1)}
+    assert r.target.log() == []
+    return client
+
+
 async def test_a_raw_batch_that_comes_again_is_cut_to_what_the_target_takes() -> None:
     async with shallow_rig() as r:
-        limit(r, LIMIT)
-        client = await r.producer()
-        await client.produce(RAW)
-        assert await client.answers() == {0: (TOO_LARGE, -1)}
-        assert r.target.log() == []
+        client = await refused(r)
         await client.produce(RAW)
         assert await client.answers() == {0: (NONE, 0)}
         assert r.target.log() == RECORDS
@@ -65,9 +72,8 @@ async def test_equal_batches_in_a_row_are_all_appended() -> None:
 async def test_after_an_error_amid_the_parts_the_retry_brings_only_the_rest() -> None:
     whole, parts = 2, 1  # requests: the batch, twice, and then its parts
     async with shallow_rig(scripts={whole + parts: Script(errors={0: NOT_LEADER})}) as r:
-        limit(r, len(RAW) * 2 // 3)
-        client = await r.producer()
-        for expected in ((TOO_LARGE, -1), (NOT_LEADER, -1), (NONE, 0)):
+        client = await refused(r, HALVED)
+        for expected in ((NOT_LEADER, -1), (NONE, 0)):
             await client.produce(RAW)
             assert await client.answers() == {0: expected}
         assert r.target.log() == RECORDS
@@ -89,11 +95,9 @@ async def test_what_is_appended_of_a_batch_is_forgotten_when_anything_else_comes
     """A mirror that was restarted sends what came before again, and then this: all of it must follow."""
     between, acks = OTHER[other]
     async with shallow_rig(scripts={3: Script(errors={0: NOT_LEADER})}) as r:
-        limit(r, len(RAW) * 2 // 3)
-        client = await r.producer()
-        for expected in ((TOO_LARGE, -1), (NOT_LEADER, -1)):
-            await client.produce(RAW)
-            assert await client.answers() == {0: expected}
+        client = await refused(r, HALVED)
+        await client.produce(RAW)
+        assert await client.answers() == {0: (NOT_LEADER, -1)}
         begun = r.target.log()[:]
         assert begun == RECORDS[: len(begun)] != []
         sent = len(r.target.requests)
@@ -117,10 +121,7 @@ async def taken(client: Producer, batch: bytes) -> None:
 async def test_clients_that_have_left_while_they_waited_bring_no_copies() -> None:
     """A mirror connects again, and sends it again, while Shoal still works on it."""
     async with shallow_rig() as r:
-        limit(r, LIMIT)
-        first = await r.producer()
-        await first.produce(RAW)
-        assert await first.answers() == {0: (TOO_LARGE, -1)}
+        first = await refused(r)
         gate = trio.Event()
         r.target.scripts = {2: Script(gate=gate)}  # the first part
         await first.produce(RAW)
