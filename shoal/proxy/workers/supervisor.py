@@ -200,8 +200,11 @@ class Supervisor(Server):
         error = OperatorError(tuple(problems))
         if worker.has_served or self.state is ServerState.STARTING:
             return self._fail(error)
+        if self._is_stopping():
+            return None  # most often because another worker has found the same
         text = f"worker {worker.number} cannot begin: {'; '.join(map(str, problems))}"
         log.error("worker-failed", extra=event(text, worker=worker.number, findings=[str(x) for x in problems]))
+        return None
 
     def _ended(self, worker: WorkerProcess) -> None:
         """Its clients are gone, and no filter of its own stays in the sockets."""

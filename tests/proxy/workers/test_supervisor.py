@@ -1,7 +1,28 @@
 from __future__ import annotations
 
-from shoal.proxy.workers.supervisor import pause_after
+from typing import TYPE_CHECKING
+
+from shoal.proxy.config.problems import Problem
+from shoal.proxy.config.settings import Settings
+from shoal.proxy.lifecycle.state import ServerState
+from shoal.proxy.lifecycle.tenure import Tenure
+from shoal.proxy.listener.sockets import ListeningSockets
+from shoal.proxy.workers.links import Message, Word
+from shoal.proxy.workers.supervisor import Supervisor, pause_after
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_a_worker_that_ends_again_and_again_is_started_ever_later() -> None:
     assert [pause_after(ends) for ends in range(1, 9)] == [0, 1, 2, 4, 8, 16, 30, 30]
+
+
+async def test_a_fault_that_all_workers_find_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    held = Tenure(directory=None, taking=None, sockets=ListeningSockets())
+    supervisor = Supervisor(Settings(clusters=(), listeners=(), workers=2), None, held)
+    for worker in supervisor.workers.values():
+        supervisor._hear(worker, Message(Word.FAILED, [Problem("capture.directory", "/none is not a directory")]))
+    supervisor._table.close()
+    assert supervisor.state is ServerState.ENDING
+    assert not caplog.records
