@@ -126,6 +126,35 @@ FAULTS: Mapping[str, Schedule] = {
             ("cut", 0, 7),
         ),
     ),
+    # two mirrors write one partition, and each repeats a raw batch that is too large
+    "large batches of two mirrors": Schedule(
+        Config(mirrors=2, shared=True, versions=(12, 12, 12), max_message_bytes=150, repeats_large=True),
+        (
+            ("fetch", 0, 30),
+            ("fetch", 3, 26),
+        ),
+    ),
+    # a source answers when the mirror that waited has begun again, and is ahead
+    "a claim check that is read late": Schedule(
+        Config(batches=4, kept_bytes=1 << 20),
+        (
+            ("fetch", 0, 0),
+            ("lose_kept", 0, 0),
+            ("reach", 0, 2),
+            ("send", 0, 0),
+            ("restart_mirror", 0, 0),
+            ("fetch", 0, 0),
+            ("send", 0, 0),
+            ("serve", 0, 0),
+            ("serve", 0, 0),
+            ("fetch", 0, 1),
+            ("send", 0, 0),
+            ("serve", 0, 0),
+            ("serve", 0, 0),
+            ("reach", 0, 0),
+            ("serve", 0, 2),
+        ),
+    ),
 }
 
 # fault -> its item in issue 14, and the features that cause it (schedules.FEATURES)

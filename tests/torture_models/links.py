@@ -21,6 +21,7 @@ from shoal.proxy.config.settings import Address
 from shoal.proxy.connection.pending import Edit, OwnAnswer, OwnRequest, OwnRequests, PendingAnswer
 from shoal.proxy.connection.routes import Decision
 from shoal.proxy.events.logs import LogThrottle
+from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.net.upstream import UpstreamLost
 from tests.torture_models.messages import head_of
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Link"]
 
 _numbers = count(1)
+_NO_SOCKET: Any = None
 
 
 class Link:
@@ -107,7 +109,7 @@ class Link:
                 await self._handle(versions)
                 self.answered(answer)
                 await self._serve()
-        except UpstreamLost:
+        except (UpstreamLost, PeerLost):
             pass
         except Exception as error:
             self.errors.append(error)
@@ -206,6 +208,11 @@ class Link:
             self.to_client(frame)
 
     # -- for the routes ------------------------------------------------------------------------------------------------
+
+    def require_client(self) -> None:
+        """Raises PeerLost."""
+        if self.client_left:
+            raise PeerLost(_NO_SOCKET, ConnectionResetError("it has left"))
 
     def lookup(self, node_id: int, host: str, port: int) -> tuple[str, int]:
         return host, port

@@ -35,6 +35,9 @@ def configs(draw: DrawFn) -> Config:
         sets=draw(st.sampled_from(Sets)),
         batches=draw(st.sampled_from((4, 8))),
         max_message_bytes=draw(st.sampled_from((1 << 20, 150))),
+        repeats_large=draw(st.booleans()),
+        kept_bytes=draw(st.sampled_from((0, 400, 1 << 20))),
+        forgets=draw(st.booleans()),
     )
     for _, features in OPEN.values():
         for feature in features:

@@ -22,6 +22,7 @@ __all__ = ["RETRIABLE", "Lane", "Outer", "Producer"]
 
 OUT_OF_ORDER = 45
 DUPLICATE = 46
+TOO_LARGE = 10
 # org.apache.kafka.common.protocol.Errors whose exception is a RetriableException
 RETRIABLE = frozenset({2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 19, 20, 56, 100, 103})
 SEQUENCES = 1 << 31
@@ -59,6 +60,7 @@ class Producer:
     idempotent: bool
     in_flight: int
     producer_id: int
+    repeats_large: bool = False  # a batch that is too large is sent again as it is (KAFKA-8350)
     epoch: int = 0
     lanes: dict[int, Lane] = field(default_factory=dict)
     failed: int = 0  # the error code with which the task failed
@@ -117,7 +119,7 @@ class Producer:
         elif error == OUT_OF_ORDER and self.idempotent:
             if not outer.rewritten and outer.sequence == lane.last_acked + 1:
                 self._next_epoch(lane)
-        elif error not in RETRIABLE:
+        elif error not in RETRIABLE and not (error == TOO_LARGE and self.repeats_large and len(outer.records) > 1):
             self.failed = error
 
     def lost(self, outers: Iterator[tuple[int, Outer]]) -> None:

@@ -33,12 +33,16 @@ WEIGHTS = {
     "restart_shoal": 1,
     "forget": 1,
     "wait": 1,
+    "reach": 2,
+    "lose_kept": 1,
 }
+_BROKERS = ("append", "copy", "cut", "elect", "lead_again", "upgrade", "arrive", "lose_late", "forget")
 _RESTARTS = ("restart_mirror", "restart_shoal", "forget")
 _MIXES: tuple[Mapping[str, int], ...] = (  # how often, instead
     {},
     dict.fromkeys(_RESTARTS, 0),
     dict.fromkeys(("elect", "lead_again", "upgrade", *_RESTARTS), 0),
+    {**dict.fromkeys((*_BROKERS, "restart_shoal"), 0), "reach": 8, "lose_kept": 8, "leave": 4, "restart_mirror": 6},
     dict.fromkeys(("cut", "leave", "arrive", *_RESTARTS), 0),
     {**dict.fromkeys(_RESTARTS, 0), "append": 16, "copy": 16, "elect": 10},  # followers that have a part
 )
@@ -73,6 +77,8 @@ FEATURES: Mapping[str, Callable[[Config], Config]] = {
     "stock sets": lambda config: replace(config, sets=Sets.AGENT) if config.sets is Sets.STOCK_CHECK else config,
     "shared": lambda config: replace(config, shared=False),
     "idempotent": lambda config: replace(config, idempotent=False),
+    "claim checks": lambda config: replace(config, kept_bytes=0),
+    "large": lambda config: replace(config, repeats_large=False),
     "raw": lambda config: replace(config, raw=False),
     "small": lambda config: replace(config, max_message_bytes=1 << 20),
     "plain": lambda config: replace(config, idempotent=True),
@@ -93,6 +99,9 @@ def _config(rng: random.Random) -> Config:
         sets=rng.choice((Sets.REFUSED, Sets.AGENT, Sets.AGENT, Sets.STOCK_CHECK)),
         batches=rng.choice((4, 8, 12)),
         max_message_bytes=rng.choice((1 << 20, 1 << 20, 150)),
+        repeats_large=rng.random() < 0.5,
+        kept_bytes=rng.choice((0, 400, 1 << 20)),
+        forgets=rng.random() < 0.4,
     )
 
 

@@ -15,6 +15,8 @@ from tests.support.shallow.wrapping import wrap_record_set
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from shoal.protocol.shallow.envelope import EnvelopeKey
+
 __all__ = ["Batch", "envelopes", "record_id", "source_log"]
 
 FIRST_TIMESTAMP = 1_700_000_000_000
@@ -57,8 +59,14 @@ def record_id(record: NewRecord) -> tuple[int, int, int]:
     return int(source), int(partition), int(offset)
 
 
-def envelopes(source: int, partition: int, batches: Sequence[Batch], serials: Callable[[], int]) -> list[NewRecord]:
-    """The records that the mirror's application gets from these batches."""
+def envelopes(
+    source: int,
+    partition: int,
+    batches: Sequence[Batch],
+    serials: Callable[[], int],
+    keep: Callable[[EnvelopeKey, memoryview], None] | None = None,
+) -> list[NewRecord]:
+    """The records that the mirror's application gets from these batches. `keep`: it gets claim checks."""
     record_set = b"".join(batch.stored for batch in batches)
     context = WrapContext(
         cluster=f"source-{source}",
@@ -68,6 +76,7 @@ def envelopes(source: int, partition: int, batches: Sequence[Batch], serials: Ca
         flow=source,
         serials=serials,
         min_batch_bytes=0,
+        keep=keep,
     )
     parts = wrap_record_set(record_set, 0, len(record_set), context).parts
     assert parts is not None

@@ -1,7 +1,8 @@
 """Mirrors, a Shoal and the brokers of a target cluster, and all events between them, one step at a time.
 
     source_log -> Producer (a mirror's) -> Link -> UnwrapPath (Shoal's own) -> Link.upstream -> Partition (a leader and
-    followers)
+        │                                              │                                         followers)
+        └── batches that stay here, or are read again ─┘
 
 A schedule is a list of steps `(name, number, number)`. An inapplicable step does nothing, so every list is a schedule,
 and so is every part of it: that allows shrinking. `finish` delivers everything, and `verdict` compares the target's
@@ -16,6 +17,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
+
+import trio
 
 from shoal.protocol.messages.metadata import MetadataResponse, read_metadata_response
 from shoal.protocol.messages.produce import read_produce_request
@@ -35,12 +38,12 @@ from shoal.proxy.config.settings import (
 )
 from shoal.proxy.listener.listener import Listener
 from shoal.proxy.shallow.files.producers import ProducersFile
-from shoal.proxy.shallow.interlock import Interlocks
 from shoal.proxy.shallow.monitor.monitor import MirrorMonitors
 from shoal.proxy.shallow.unwrap import path as unwrap
 from shoal.proxy.shallow.unwrap.path import UnwrapPath
 from tests.support.batches import consumed
 from tests.support.shallow.world import plain
+from tests.torture_models.claims import Access, Source, SourceChecks, Unproven
 from tests.torture_models.links import Link
 from tests.torture_models.loop import Loop
 from tests.torture_models.messages import (
@@ -85,6 +88,14 @@ class Config:
     max_message_bytes: int = 1 << 20
     upgrades: bool = True  # of brokers, to another version of Produce
     raw: bool = True  # some batches are not wrapped
+    repeats_large: bool = False  # the producers repeat a batch that is too large, as those of Kafka 3.9 do
+    kept_bytes: int = 0  # claim-check-bytes
+    forgets: bool = False  # nothing stays here: another Shoal gives the claim checks
+
+    @property
+    def makes_large(self) -> bool:
+        """Raw batches may be too large. Shoal recognises one that comes again only without others in flight."""
+        return self.repeats_large and self.in_flight == 1 and not self.idempotent
 
 
 @dataclass(eq=False)
@@ -127,7 +138,8 @@ class World:
         self.config = config
         self.loop = Loop()
         self.trouble: list[str] = []
-        self.may_double: set[tuple[int, int, int]] = set()
+        self.may_double: set[tuple[int, int, int]] = set()  # source, partition, offset
+        self.may_be_late: set[tuple[int, int, int]] = set()  # an older request may be appended after what followed
         self.steps: Counter[str] = Counter()
         self._serials, self._numbers, self._ids = count(1_000), count(1), count(5_000)
         names = ["orders"] if config.shared else [f"{'ABC'[number]}.orders" for number in range(config.mirrors)]
@@ -145,16 +157,23 @@ class World:
         self.pending: list[Pending] = []
         self.late: list[Late] = []
         self.links: list[Link] = []
+        self.sources = [Source(number, config.batches) for number in range(config.mirrors)]
+        self.checks: list[SourceChecks] = []
         self.asked_in_vain = 0
         self.memory = bytearray(64 * SLOT_SIZE)  # of the file that outlives a Shoal
         self.loop.do(self._start_shoal)
 
-    def _mirror(self, number: int, topic: str) -> Mirror:
+    def _producer(self) -> Producer:
         config = self.config
-        producer = Producer(config.idempotent, config.in_flight, next(self._ids))
-        return Mirror(number, topic, producer)
+        return Producer(config.idempotent, config.in_flight, next(self._ids), config.makes_large)
+
+    def _mirror(self, number: int, topic: str) -> Mirror:
+        return Mirror(number, topic, self._producer())
 
     def _start_shoal(self) -> None:
+        for checks in self.checks:
+            checks.end()
+        self.checks = [SourceChecks(source, self.loop, self.config.kept_bytes) for source in self.sources]
         settings = ClusterSettings(name="target", bootstrap=(Address("b", 9092),), multi_batch=MultiBatch.NEVER)
         self.cluster = Cluster(settings, Limits())
         self.cluster.learn(self._metadata())
@@ -163,7 +182,7 @@ class World:
             self.path.begin()
 
     def _path(self, listener: Listener) -> UnwrapPath:
-        self.path = UnwrapPath(listener, Interlocks([]), MirrorMonitors())
+        self.path = UnwrapPath(listener, Unproven(self.checks), MirrorMonitors())
         return self.path
 
     def _metadata(self) -> MetadataResponse:
@@ -198,23 +217,33 @@ class World:
     # mirrors
 
     def fetch(self, a: int, b: int) -> None:
-        """b: number of batches; whether they join the previous batch; whether they are raw."""
+        """a: the partition; whether they come whole. b: number of batches; whether they join the previous batch;
+        whether they are raw.
+        """
         mirror, partition = self._source_of(a)
         log, at = self._log_of(mirror, partition), mirror.positions.get(partition, 0)
         batches = log[at : at + 1 + b % 4]
         if not batches:
             return
         mirror.positions[partition] = at + len(batches)
-        self._give(mirror, partition, batches, raw=self.config.raw and b // 8 % 4 == 3, join=bool(b // 4 % 2))
+        raw, whole = self.config.raw and b // 8 % 4 == 3, a // 4 % 4 == 3
+        self._give(mirror, partition, batches, raw=raw, whole=whole, join=bool(b // 4 % 2))
 
-    def _give(self, mirror: Mirror, partition: int, batches: tuple[Batch, ...], *, raw: bool, join: bool) -> None:
+    def _give(
+        self, mirror: Mirror, partition: int, batches: tuple[Batch, ...], *, raw: bool, whole: bool, join: bool
+    ) -> None:
+        """`whole`: if they are wrapped, the envelopes are no claim checks."""
         offsets = range(batches[0].base, batches[-1].end)
         if not raw:
-            records = envelopes(mirror.number, partition, batches, lambda: next(self._serials))
+            checks, size = self.checks[mirror.number], sum(len(batch.stored) for batch in batches)
+            keep = checks.keep if not whole and checks.kept.has_room(mirror.number, size) else None
+            records = envelopes(mirror.number, partition, batches, lambda: next(self._serials), keep)
+            if self.config.forgets:
+                checks.kept.clear()
             mirror.producer.add(partition, records, offsets, wrapped=True, join=join)
             return
         records = [record for batch in batches for record in batch.records]
-        if self.config.max_message_bytes >= 1 << 20:
+        if self.config.max_message_bytes >= 1 << 20 or self.config.makes_large:
             mirror.producer.add(partition, records, offsets, wrapped=False, join=join)
             return
         for offset, record in zip(offsets, records, strict=True):  # its batches are small enough for the broker
@@ -329,8 +358,16 @@ class World:
             if config.in_flight > 1 or not outer.wrapped or is_unstamped:
                 self._allow(mirror, index, outer.offsets)
 
-    def _allow(self, mirror: Mirror, index: int, offsets: range) -> None:
-        self.may_double.update((mirror.number, index, offset) for offset in offsets)
+    def _allow(self, mirror: Mirror, index: int, offsets: range, *, late: bool = True) -> None:
+        found = {(mirror.number, index, offset) for offset in offsets}
+        self.may_double |= found
+        self.may_be_late |= found if late else set()
+
+    def _allow_sent(self, mirror: Mirror) -> None:
+        for index, lane in mirror.producer.lanes.items():
+            for outer in lane.queue:
+                if outer.sent:
+                    self._allow(mirror, index, outer.offsets)
 
     def _task_failed(self, mirror: Mirror) -> None:
         self.trouble.append(f"a mirror's task failed with error {mirror.producer.failed}")
@@ -357,18 +394,20 @@ class World:
         return next(at for at, batch in enumerate(log) if batch.end > queue[0].offsets.start)
 
     def restart_mirror(self, a: int, b: int) -> None:
-        """It reads again from its committed offset."""
+        """It reads again from its committed offset. Brokers do not know an idempotent one's new producer id."""
         mirror = self.mirrors[a % len(self.mirrors)]
+        if self.config.idempotent:
+            self._allow_sent(mirror)
         for link in list(mirror.links.values()):
             link.leave(unread=bool(b % 2))
             self._disconnected(mirror, link.node, link)
         for partition, position in mirror.positions.items():
             start = mirror.committed.get(partition, 0)
             for batch in self._log_of(mirror, partition)[start:position]:
-                self._allow(mirror, partition, range(batch.base, batch.end))
+                self._allow(mirror, partition, range(batch.base, batch.end), late=False)
             mirror.positions[partition] = start
         mirror.restarts += 1
-        mirror.producer = Producer(self.config.idempotent, self.config.in_flight, next(self._ids))
+        mirror.producer = self._producer()
 
     # brokers
 
@@ -537,23 +576,39 @@ class World:
     def restart_shoal(self, a: int, b: int) -> None:
         """It is killed: its knowledge of runs in flight is lost (README, last lines)."""
         for mirror in self.mirrors:
-            for index, lane in mirror.producer.lanes.items():
-                for outer in lane.queue:
-                    if outer.sent:
-                        self._allow(mirror, index, outer.offsets)
+            self._allow_sent(mirror)
         for link in list(self.links):
             self._lose(link, late=(0, 99, 1, 99)[b % 4])
             link.kill()
         self._start_shoal()
 
     def wait(self, a: int, b: int) -> None:
-        self.loop.clock.jump((1, 10, 40, 700)[a % 4])
+        self._wait((1, 10, 40, 700)[a % 4])
+
+    def _wait(self, seconds: float) -> None:
+        self.loop.clock.jump(seconds)
+        self.loop.do(self._tick)
+
+    def _tick(self) -> None:
+        for checks in self.checks:
+            checks.tick(trio.current_time())
+
+    # sources
+
+    def reach(self, a: int, b: int) -> None:
+        """Shoal reaches a source or not, for claim checks whose batches are not here."""
+        self.sources[a % len(self.sources)].become(list(Access)[b % len(Access)])
+
+    def lose_kept(self, a: int, b: int) -> None:
+        """The batches of a source do not stay here any longer."""
+        self.checks[a % len(self.checks)].kept.clear()
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def finish(self, rounds: int = 120) -> None:
         """No more faults: everything is fetched, sent, answered. Late requests arrive first."""
         self.loop.do(self._arrive_all)
+        self.loop.do(self._reach_all)
         for number in range(rounds):
             if not self._go_on(stuck=number % 20 == 19):
                 break
@@ -568,6 +623,10 @@ class World:
             self.arrive(0, 0)
             self._copy_all()
 
+    def _reach_all(self) -> None:
+        for source in self.sources:
+            source.become(Access.ANSWERS)
+
     def _go_on(self, *, stuck: bool) -> bool:
         for mirror in self.mirrors:
             for partition in range(self.config.partitions):
@@ -578,8 +637,10 @@ class World:
                 if not link.upstream or link.closed:
                     break
                 self.loop.do(partial(self._serve_one, link))
+        if self.config.kept_bytes:
+            self._wait(1)
         if stuck:
-            self.loop.clock.jump(40)
+            self._wait(40)
             for mirror in self.mirrors:
                 self.loop.do(partial(self._leave_all, mirror))
         self._take_errors()
@@ -598,7 +659,7 @@ class World:
         log, at = self._log_of(mirror, partition), mirror.positions.get(partition, 0)
         if at < len(log):
             mirror.positions[partition] = len(log)
-            self._give(mirror, partition, log[at:], raw=False, join=False)
+            self._give(mirror, partition, log[at:], raw=False, whole=False, join=False)
 
     def verdict(self) -> list[str]:
         """What is wrong with the target's logs."""
@@ -633,8 +694,13 @@ class World:
         doubled = [one for one, number in times.items() if number > 1 and (source, index, one) not in self.may_double]
         if doubled:
             yield f"doubled: {what}: {sorted(doubled)} (target: {offsets})"
-        if firsts != sorted(firsts) and (self.config.idempotent or self.config.in_flight == 1):
+        if not self.config.idempotent and self.config.in_flight > 1:
+            return
+        if firsts != sorted(firsts):
             yield f"reordered: {what}: {offsets}"
+        lasts = [one for one in dict.fromkeys(reversed(offsets)) if (source, index, one) not in self.may_be_late]
+        if lasts != sorted(lasts, reverse=True):
+            yield f"late: {what}: {offsets}"
 
 
 class _SmallFile(ProducersFile):
@@ -674,4 +740,6 @@ STEPS: dict[str, Callable[[World, int, int], None]] = {
     "restart_shoal": World.restart_shoal,
     "forget": World.forget,
     "wait": World.wait,
+    "reach": World.reach,
+    "lose_kept": World.lose_kept,
 }

@@ -6,9 +6,10 @@ again for ever (KAFKA-8350, seen with MirrorMaker 2 3.9.1 and a topic whose `max
 So a batch that comes again is not forwarded but has a plan, whose progress sends it, and cuts it if that is refused
 (progress.py). A batch that comes again for another reason is sent as before.
 
-What is appended of it is remembered until all of it is, anything else goes to the partition, or some minutes have
-passed: a mirror has one request in flight, and sends it again at once. It must not be remembered longer: equal batches
-may follow each other, and a mirror that was restarted may send what came before again, and then this.
+It is recognised also if other batches came meanwhile, because several mirrors may write one partition. What is appended
+of it is remembered only until all of it is, anything else goes to the partition, or some minutes have passed: a mirror
+has one request in flight, and sends it again at once. It must not be remembered longer: equal batches may follow each
+other, and a mirror that was restarted may send what came before again, and then this.
 """
 
 from collections import OrderedDict
@@ -23,18 +24,19 @@ from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.crc import Buffer
 from shoal.protocol.wire.types import TopicPartition
 
-__all__ = ["MOST_PARTITIONS", "PROGRESS_SECONDS", "RawRetries", "Retried"]
+__all__ = ["MOST_PARTITIONS", "PROGRESS_SECONDS", "RECENT", "RawRetries", "Retried"]
 
 PROGRESS_SECONDS: Final = 300.0  # delivery.timeout.ms of a producer is 120 s
-# The last batch is known of as many, 0.5 kB each. One that is forgotten must come a third time.
+# The last raw batches are known of as many, 0.6 kB each. One that is forgotten must come a third time.
 MOST_PARTITIONS: Final = 16_384
+RECENT: Final = 8  # raw batches of a partition: so many mirrors may write it at once
 
 
 class LastBatch:
-    """The ledger of the last raw batch of one partition."""
+    """The ledger of the last batch of one partition, a raw one that came again."""
 
-    def __init__(self, header: BatchHeader, now: float) -> None:
-        self.fingerprint = _fingerprint(header)
+    def __init__(self, fingerprint: int, now: float) -> None:
+        self.fingerprint = fingerprint
         self._came_at = now
         self._identity: Hashable = None
         self._appended = NOTHING
@@ -59,13 +61,32 @@ class Retried(NamedTuple):
     deliveries: LastBatch
 
 
+class _Arrivals:
+    """The raw batches of one partition that came last."""
+
+    __slots__ = ("last", "recent")
+
+    def __init__(self) -> None:
+        self.recent: tuple[int, ...] = ()  # fingerprints
+        self.last: LastBatch | None = None  # None: anything else came last
+
+    def note(self, fingerprint: int) -> None:
+        self.recent = (*[one for one in self.recent if one != fingerprint][1 - RECENT :], fingerprint)
+
+    def again(self, fingerprint: int, now: float) -> LastBatch:
+        if self.last is None or self.last.fingerprint != fingerprint:
+            self.last = LastBatch(fingerprint, now)
+        self.last.comes_again(now)
+        return self.last
+
+
 class RawRetries:
     """`limit`: partitions; those unused for the longest time are forgotten."""
 
     def __init__(self, plain_codec: Codec | None = None, *, limit: int = MOST_PARTITIONS) -> None:
         self._plain_codec = plain_codec
         self._limit = limit
-        self._last: OrderedDict[TopicPartition, LastBatch] = OrderedDict()
+        self._arrivals: OrderedDict[TopicPartition, _Arrivals] = OrderedDict()
 
     def take(
         self,
@@ -83,31 +104,35 @@ class RawRetries:
         `now` in seconds. `is_answered`: all former requests of the connection are. An equal batch behind one that has
         no answer yet is no retry.
         """
-        last = self._last.get(partition)
-        if last is None or not is_answered or last.fingerprint != _fingerprint(header):
-            self._last[partition] = LastBatch(header, now)
-            self._last.move_to_end(partition)
-            if len(self._last) > self._limit:
-                self._last.popitem(last=False)
-            return None
-        self._last.move_to_end(partition)
-        last.comes_again(now)
-        if header.producer_id >= 0 or header.size != end - start or body_crc(frame, start, end) != header.crc:
-            self.passed(partition)
+        arrivals, fingerprint = self._arrivals_of(partition), _fingerprint(header)
+        comes_again = is_answered and fingerprint in arrivals.recent
+        arrivals.note(fingerprint)
+        is_damaged = header.size != end - start or (comes_again and body_crc(frame, start, end) != header.crc)
+        if not comes_again or is_damaged or header.producer_id >= 0:
+            arrivals.last = None
             return None
         identity = blake2b(memoryview(frame)[start:end], digest_size=16).digest()
         plan = plain_plan(frame, start, end, header, self._plain_codec, identity)
-        return Retried(plan, last)
+        return Retried(plan, arrivals.again(fingerprint, now))
+
+    def _arrivals_of(self, partition: TopicPartition) -> _Arrivals:
+        if partition not in self._arrivals:
+            self._arrivals[partition] = _Arrivals()
+            if len(self._arrivals) > self._limit:
+                self._arrivals.popitem(last=False)
+        self._arrivals.move_to_end(partition)
+        return self._arrivals[partition]
 
     def passed(self, partition: TopicPartition) -> None:
         """Anything else goes to this partition."""
-        self._last.pop(partition, None)
+        if partition in self._arrivals:
+            self._arrivals[partition].last = None
 
     def forget(self, topic: str) -> None:
         """The topic was deleted."""
-        for partition in [partition for partition in self._last if partition.topic == topic]:
-            del self._last[partition]
+        for partition in [partition for partition in self._arrivals if partition.topic == topic]:
+            del self._arrivals[partition]
 
 
-def _fingerprint(header: BatchHeader) -> tuple[int, int, int]:
-    return header.crc, header.size, header.record_count
+def _fingerprint(header: BatchHeader) -> int:
+    return header.crc | header.size << 32 | header.record_count << 64

@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from shoal.protocol.records.batch import NewRecord, encode_batch, read_batch_header
 from shoal.protocol.shallow.unwrap.appended_log import NOTHING, Appended
-from shoal.protocol.shallow.unwrap.raw_retries import PROGRESS_SECONDS, RawRetries
+from shoal.protocol.shallow.unwrap.raw_retries import PROGRESS_SECONDS, RECENT, RawRetries
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.types import TopicPartition
 from tests.support.rig import until
@@ -77,6 +77,24 @@ async def test_after_an_error_amid_the_parts_the_retry_brings_only_the_rest() ->
             await client.produce(RAW)
             assert await client.answers() == {0: expected}
         assert r.target.log() == RECORDS
+
+
+async def test_batches_of_several_mirrors_of_a_partition_that_come_in_turns() -> None:
+    """Each repeats its own, and may have sent envelopes meanwhile."""
+    batches = [encode_batch([record._replace(key=b"%d" % at) for record in RECORDS]) for at in range(RECENT)]
+    async with shallow_rig() as r:
+        limit(r, LIMIT)
+        mirrors = [await r.producer() for _ in batches]
+        for mirror, batch in zip(mirrors, batches, strict=True):
+            await mirror.produce(batch)
+            assert await mirror.answers() == {0: (TOO_LARGE, -1)}
+        await mirrors[0].produce(outer(*OTHERS))
+        assert (await mirrors[0].answers())[0][0] is NONE
+        for mirror, batch in zip(mirrors, batches, strict=True):
+            await mirror.produce(batch)
+            assert (await mirror.answers())[0][0] is NONE
+        keys = [record.key for record in r.target.log()[len(records(*OTHERS)) :]]
+        assert keys == [b"%d" % at for at in range(RECENT) for _ in RECORDS]
 
 
 OTHER = {
@@ -148,6 +166,21 @@ def test_progress_is_not_remembered_for_ever() -> None:
             (item,) = retried.plan.items
             assert retried.deliveries.recall(partition, item.identity) == expected
             retried.deliveries.record(partition, item.identity, HALF)
+
+
+def test_of_a_partition_the_last_batches_are_remembered() -> None:
+    retries, partition = RawRetries(), TopicPartition("t", 0)
+    batches = [encode_batch([NewRecord(at, b"k", b"v")]) for at in range(RECENT + 1)]
+
+    def comes_again(batch: bytes) -> bool:
+        header = read_batch_header(batch, 0, len(batch))
+        return retries.take(partition, batch, 0, len(batch), header, 0.0) is not None
+
+    assert not any(comes_again(batch) for batch in batches)
+    assert all(comes_again(batch) for batch in batches[1:])
+    assert not comes_again(batches[0])
+    assert not comes_again(batches[1])
+    assert comes_again(batches[3])
 
 
 def test_partitions_unused_for_the_longest_time_are_forgotten() -> None:
