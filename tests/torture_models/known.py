@@ -155,6 +155,26 @@ FAULTS: Mapping[str, Schedule] = {
             ("serve", 0, 2),
         ),
     ),
+    # part of a batch is appended; its mirror begins again, and sends what came before, and then the same batch
+    "progress of a batch before a restart": Schedule(
+        Config(batches=4, max_message_bytes=150, repeats_large=True),
+        (
+            ("fetch", 0, 24),
+            ("send", 0, 0),
+            ("serve", 0, 0),
+            ("fetch", 0, 26),
+            *[("send", 0, 0), ("serve", 0, 0)] * 4,
+            ("lead_again", 1, 0),
+            ("serve", 0, 0),
+            ("serve", 0, 0),
+            ("restart_mirror", 0, 0),
+            ("fetch", 0, 24),
+            ("send", 0, 0),
+            ("serve", 0, 0),
+            ("fetch", 0, 26),
+            *[("send", 0, 0), ("serve", 0, 0)] * 7,
+        ),
+    ),
 }
 
 # fault -> its item in issue 14, and the features that cause it (schedules.FEATURES)

@@ -38,6 +38,7 @@ def configs(draw: DrawFn) -> Config:
         repeats_large=draw(st.booleans()),
         kept_bytes=draw(st.sampled_from((0, 400, 1 << 20))),
         forgets=draw(st.booleans()),
+        all_raw=draw(st.integers(0, 7)) == 0,
     )
     for _, features in OPEN.values():
         for feature in features:

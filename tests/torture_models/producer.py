@@ -18,7 +18,7 @@ from shoal.protocol.records.batch import NewRecord, encode_batch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["RETRIABLE", "Lane", "Outer", "Producer"]
+__all__ = ["RETRIABLE", "TOO_LARGE", "Lane", "Outer", "Producer"]
 
 OUT_OF_ORDER = 45
 DUPLICATE = 46

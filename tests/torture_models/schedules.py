@@ -44,6 +44,7 @@ _MIXES: tuple[Mapping[str, int], ...] = (  # how often, instead
     dict.fromkeys(("elect", "lead_again", "upgrade", *_RESTARTS), 0),
     {**dict.fromkeys((*_BROKERS, "restart_shoal"), 0), "reach": 8, "lose_kept": 8, "leave": 4, "restart_mirror": 6},
     dict.fromkeys(("cut", "leave", "arrive", *_RESTARTS), 0),
+    {**dict.fromkeys(("cut", "restart_shoal"), 0), "elect": 6, "lead_again": 6, "restart_mirror": 4, "commit": 0},
     {**dict.fromkeys(_RESTARTS, 0), "append": 16, "copy": 16, "elect": 10},  # followers that have a part
 )
 
@@ -79,7 +80,7 @@ FEATURES: Mapping[str, Callable[[Config], Config]] = {
     "idempotent": lambda config: replace(config, idempotent=False),
     "claim checks": lambda config: replace(config, kept_bytes=0),
     "large": lambda config: replace(config, repeats_large=False),
-    "raw": lambda config: replace(config, raw=False),
+    "raw": lambda config: replace(config, raw=False, all_raw=False),
     "small": lambda config: replace(config, max_message_bytes=1 << 20),
     "plain": lambda config: replace(config, idempotent=True),
 }
@@ -102,6 +103,7 @@ def _config(rng: random.Random) -> Config:
         repeats_large=rng.random() < 0.5,
         kept_bytes=rng.choice((0, 400, 1 << 20)),
         forgets=rng.random() < 0.4,
+        all_raw=rng.random() < 0.1,
     )
 
 

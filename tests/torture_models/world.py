@@ -58,7 +58,7 @@ from tests.torture_models.messages import (
     read_produce_answer,
     versions_frame,
 )
-from tests.torture_models.producer import Outer, Producer
+from tests.torture_models.producer import TOO_LARGE, Outer, Producer
 from tests.torture_models.proofs import proof_of
 from tests.torture_models.replicas import NOT_LEADER, Partition, Sets
 from tests.torture_models.source import Batch, envelopes, record_id, source_log
@@ -71,6 +71,7 @@ __all__ = ["STEPS", "Config", "Step", "World"]
 UNKNOWN_TOPIC_ID = 100
 TOPIC_IDS_FROM = 13
 NODES = 3
+_HARMLESS = (0, TOO_LARGE)
 ASKED_IN_VAIN = 3  # connections lost in a row at the request for a producer id: then Shoal goes on without one
 Step = tuple[str, int, int]
 
@@ -88,6 +89,7 @@ class Config:
     max_message_bytes: int = 1 << 20
     upgrades: bool = True  # of brokers, to another version of Produce
     raw: bool = True  # some batches are not wrapped
+    all_raw: bool = False
     repeats_large: bool = False  # the producers repeat a batch that is too large, as those of Kafka 3.9 do
     kept_bytes: int = 0  # claim-check-bytes
     forgets: bool = False  # nothing stays here: another Shoal gives the claim checks
@@ -130,6 +132,7 @@ class Mirror:
     committed: dict[int, int] = field(default_factory=dict)  # ... and acknowledged, at the last commit
     links: dict[int, Link] = field(default_factory=dict)  # by broker
     under_way: dict[Link, dict[int, tuple[int, dict[int, Outer]]]] = field(default_factory=dict)
+    fetched: dict[tuple[int, int], tuple[int, bool]] = field(default_factory=dict)  # from there: batches, raw
     restarts: int = 0
 
 
@@ -217,16 +220,20 @@ class World:
     # mirrors
 
     def fetch(self, a: int, b: int) -> None:
-        """a: the partition; whether they come whole. b: number of batches; whether they join the previous batch;
-        whether they are raw.
+        """a: the partition; whether they come whole, or as the last time from there. b: number of batches; whether they
+        join the previous batch; whether they are raw.
         """
         mirror, partition = self._source_of(a)
         log, at = self._log_of(mirror, partition), mirror.positions.get(partition, 0)
-        batches = log[at : at + 1 + b % 4]
+        count, raw, whole = 1 + b % 4, self.config.raw and b // 8 % 4 == 3, a // 4 % 4 == 3
+        if a >= 8:
+            count, raw = mirror.fetched.get((partition, at), (count, raw))
+        mirror.fetched[partition, at] = count, raw
+        batches = log[at : at + count]
         if not batches:
             return
         mirror.positions[partition] = at + len(batches)
-        raw, whole = self.config.raw and b // 8 % 4 == 3, a // 4 % 4 == 3
+        raw |= self.config.all_raw
         self._give(mirror, partition, batches, raw=raw, whole=whole, join=bool(b // 4 % 2))
 
     def _give(
@@ -325,8 +332,9 @@ class World:
             return None  # ApiVersions
         version, outers = mirror.under_way[link].pop(number)
         answers = {one.partition: one for one in read_produce_answer(frame, version)}
-        if any(one.error for one in answers.values()):
-            self._may_double(mirror, outers)
+        # The request is over, and one that is too large has appended nothing.
+        refused = {at: outer for at, outer in outers.items() if at in answers and answers[at].error not in _HARMLESS}
+        self._may_double(mirror, refused, late=self.config.in_flight > 1)
         for index, outer in outers.items():
             if index not in answers:
                 self.trouble.append(f"no answer for partition {index}")
@@ -342,7 +350,7 @@ class World:
         if mirror.links.get(node) is link:
             del mirror.links[node]
 
-    def _may_double(self, mirror: Mirror, outers: dict[int, Outer]) -> None:
+    def _may_double(self, mirror: Mirror, outers: dict[int, Outer], *, late: bool = True) -> None:
         """What any producer without idempotence may send twice after an error: its raw batches, and with several
         requests in flight anything.
 
@@ -356,7 +364,7 @@ class World:
         is_unstamped = (proof.proven and not proof.stamps) or self.asked_in_vain >= ASKED_IN_VAIN
         for index, outer in outers.items():
             if config.in_flight > 1 or not outer.wrapped or is_unstamped:
-                self._allow(mirror, index, outer.offsets)
+                self._allow(mirror, index, outer.offsets, late=late)
 
     def _allow(self, mirror: Mirror, index: int, offsets: range, *, late: bool = True) -> None:
         found = {(mirror.number, index, offset) for offset in offsets}
@@ -659,7 +667,7 @@ class World:
         log, at = self._log_of(mirror, partition), mirror.positions.get(partition, 0)
         if at < len(log):
             mirror.positions[partition] = len(log)
-            self._give(mirror, partition, log[at:], raw=False, whole=False, join=False)
+            self._give(mirror, partition, log[at:], raw=self.config.all_raw, whole=False, join=False)
 
     def verdict(self) -> list[str]:
         """What is wrong with the target's logs."""

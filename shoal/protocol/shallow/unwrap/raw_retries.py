@@ -6,10 +6,10 @@ again for ever (KAFKA-8350, seen with MirrorMaker 2 3.9.1 and a topic whose `max
 So a batch that comes again is not forwarded but has a plan, whose progress sends it, and cuts it if that is refused
 (progress.py). A batch that comes again for another reason is sent as before.
 
-It is recognised also if other batches came meanwhile, because several mirrors may write one partition. What is appended
-of it is remembered only until all of it is, anything else goes to the partition, or some minutes have passed: a mirror
-has one request in flight, and sends it again at once. It must not be remembered longer: equal batches may follow each
-other, and a mirror that was restarted may send what came before again, and then this.
+It is recognised also if others wrote the partition meanwhile: the last batch of each connection is known. What is
+appended of it is remembered only until all of it is, anything else goes to the partition, or a minute has passed: a
+mirror has one request in flight, and sends it again at once. It must not be remembered longer: equal batches may follow
+each other, and a mirror that was restarted may send what came before again, and then this.
 """
 
 from collections import OrderedDict
@@ -26,19 +26,21 @@ from shoal.protocol.wire.types import TopicPartition
 
 __all__ = ["MOST_PARTITIONS", "PROGRESS_SECONDS", "RECENT", "RawRetries", "Retried"]
 
-PROGRESS_SECONDS: Final = 300.0  # delivery.timeout.ms of a producer is 120 s
-# The last raw batches are known of as many, 0.6 kB each. One that is forgotten must come a third time.
+PROGRESS_SECONDS: Final = 60.0  # request.timeout.ms of a producer is 30 s
+# The last raw batches are known of as many, 0.9 kB each. One that is forgotten must come a third time.
 MOST_PARTITIONS: Final = 16_384
-RECENT: Final = 8  # raw batches of a partition: so many mirrors may write it at once
+RECENT: Final = 8  # connections that write a partition at once
+_LONGEST_NAME: Final = 249  # a topic's, characters; with a longer one, it does not exist
 
 
 class LastBatch:
     """The ledger of the last batch of one partition, a raw one that came again."""
 
-    def __init__(self, fingerprint: int, now: float) -> None:
-        self.fingerprint = fingerprint
+    __slots__ = ("_appended", "_came_at", "identity")
+
+    def __init__(self, identity: Hashable, now: float) -> None:
+        self.identity = identity
         self._came_at = now
-        self._identity: Hashable = None
         self._appended = NOTHING
 
     def comes_again(self, now: float) -> None:
@@ -47,11 +49,12 @@ class LastBatch:
         self._came_at = now
 
     def recall(self, partition: TopicPartition, identity: Hashable) -> Appended:
-        return self._appended if identity == self._identity else NOTHING
+        return self._appended if identity == self.identity else NOTHING
 
     def record(self, partition: TopicPartition, identity: Hashable, delivered: Appended) -> None:
         """The plan has one item of one batch."""
-        self._identity, self._appended = identity, NOTHING if delivered.batches else delivered
+        assert identity == self.identity
+        self._appended = NOTHING if delivered.batches else delivered
 
 
 class Retried(NamedTuple):
@@ -64,18 +67,24 @@ class Retried(NamedTuple):
 class _Arrivals:
     """The raw batches of one partition that came last."""
 
-    __slots__ = ("last", "recent")
+    __slots__ = ("_recent", "last")
 
     def __init__(self) -> None:
-        self.recent: tuple[int, ...] = ()  # fingerprints
+        self._recent: dict[Hashable, int] = {}  # by connection: the fingerprint of its last one
         self.last: LastBatch | None = None  # None: anything else came last
 
-    def note(self, fingerprint: int) -> None:
-        self.recent = (*[one for one in self.recent if one != fingerprint][1 - RECENT :], fingerprint)
+    def knows(self, fingerprint: int) -> bool:
+        return fingerprint in self._recent.values()
 
-    def again(self, fingerprint: int, now: float) -> LastBatch:
-        if self.last is None or self.last.fingerprint != fingerprint:
-            self.last = LastBatch(fingerprint, now)
+    def note(self, origin: Hashable, fingerprint: int) -> None:
+        self._recent.pop(origin, None)
+        self._recent[origin] = fingerprint
+        if len(self._recent) > RECENT:
+            del self._recent[next(iter(self._recent))]
+
+    def again(self, identity: Hashable, now: float) -> LastBatch:
+        if self.last is None or self.last.identity != identity:
+            self.last = LastBatch(identity, now)
         self.last.comes_again(now)
         return self.last
 
@@ -97,23 +106,26 @@ class RawRetries:
         header: BatchHeader,
         now: float,
         *,
+        origin: Hashable,
         is_answered: bool = True,
     ) -> Retried | None:
         """For `frame[start:end]`, a batch without a producer id. None: it comes for the first time, or is damaged.
 
-        `now` in seconds. `is_answered`: all former requests of the connection are. An equal batch behind one that has
-        no answer yet is no retry.
+        `now` in seconds. `origin`: the connection. `is_answered`: all its former requests are. An equal batch behind
+        one that has no answer yet is no retry.
         """
+        if len(partition.topic) > _LONGEST_NAME:
+            return None
         arrivals, fingerprint = self._arrivals_of(partition), _fingerprint(header)
-        comes_again = is_answered and fingerprint in arrivals.recent
-        arrivals.note(fingerprint)
+        comes_again = is_answered and arrivals.knows(fingerprint)
+        arrivals.note(origin, fingerprint)
         is_damaged = header.size != end - start or (comes_again and body_crc(frame, start, end) != header.crc)
         if not comes_again or is_damaged or header.producer_id >= 0:
             arrivals.last = None
             return None
         identity = blake2b(memoryview(frame)[start:end], digest_size=16).digest()
         plan = plain_plan(frame, start, end, header, self._plain_codec, identity)
-        return Retried(plan, arrivals.again(fingerprint, now))
+        return Retried(plan, arrivals.again(identity, now))
 
     def _arrivals_of(self, partition: TopicPartition) -> _Arrivals:
         if partition not in self._arrivals:

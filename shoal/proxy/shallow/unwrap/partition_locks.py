@@ -23,25 +23,28 @@ class PartitionLocks:
         self._locks: dict[TopicPartition, trio.Lock] = {}
 
     @asynccontextmanager
-    async def held(self, partitions: Iterable[TopicPartition]) -> AsyncIterator[None]:
-        """Hold all of `partitions`, locked in one global order to avoid deadlocks."""
+    async def held(self, partitions: Iterable[TopicPartition]) -> AsyncIterator[bool]:
+        """Hold all of `partitions`, locked in one global order to avoid deadlocks. -> whether it has waited for any."""
         held: list[TopicPartition] = []
+        has_waited = False
         try:
             for partition in sorted(partitions):
-                await self._take(partition)
+                has_waited |= await self._take(partition)
                 held.append(partition)
-            yield
+            yield has_waited
         finally:
             for partition in held:
                 self._release(partition)
 
-    async def _take(self, partition: TopicPartition) -> None:
+    async def _take(self, partition: TopicPartition) -> bool:
         """Nearly always it is free. Then the task goes on: a turn of the scheduler is a tenth of a small request."""
         lock = self._locks.setdefault(partition, trio.Lock())
         try:
             lock.acquire_nowait()
         except trio.WouldBlock:
             await lock.acquire()
+            return True
+        return False
 
     def _release(self, partition: TopicPartition) -> None:
         lock = self._locks[partition]

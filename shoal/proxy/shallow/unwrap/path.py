@@ -274,11 +274,11 @@ class UnwrapPath:
             raise RemoteProtocolError("a partition is twice in a produce request: Kafka would lose the first silently")
         await self._prove(connection)
         await connection.cluster.asked()
-        async with self._locks.held(held.partitions):
+        async with self._locks.held(held.partitions) as has_waited:
             self._require_same_cluster(connection)
+            if has_waited and held.wants_answer:
+                connection.require_client()  # it may have sent it again over another connection
             work = self._prepare(connection, held, plans)
-            if any(isinstance(one, Retried) for one in work.values()):
-                connection.require_client()  # it has waited for the lock, and may have sent it again
             if work:
                 await self._unwrap(connection, held, plans, work)
         if not work:
@@ -440,7 +440,9 @@ class UnwrapPath:
                 work[partition] = prepared
             elif isinstance(plan, BatchHeader) and held.wants_answer:
                 now, is_answered = trio.current_time(), not connection.in_flight
-                retried = self._raw.take(partition, held.frame, start, end, plan, now, is_answered=is_answered)
+                retried = self._raw.take(
+                    partition, held.frame, start, end, plan, now, origin=connection.number, is_answered=is_answered
+                )
                 if retried is not None:
                     work[partition] = retried
                 continue

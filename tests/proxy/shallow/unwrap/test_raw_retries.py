@@ -79,6 +79,35 @@ async def test_after_an_error_amid_the_parts_the_retry_brings_only_the_rest() ->
         assert r.target.log() == RECORDS
 
 
+async def test_a_mirror_beside_a_client_whose_batches_are_small_and_many() -> None:
+    async with shallow_rig() as r:
+        client, other = await refused(r), await r.producer()
+        for at in range(2 * RECENT):
+            await other.produce(encode_batch([NewRecord(3000 + at, b"small", b"%d" % at)]))
+            assert (await other.answers())[0][0] is NONE
+        await client.produce(RAW)
+        assert (await client.answers())[0][0] is NONE
+        assert r.target.log()[-len(RECORDS) :] == RECORDS
+
+
+async def test_a_client_that_has_left_while_another_one_wrote_brings_nothing() -> None:
+    """It may have sent it again over another connection."""
+    async with shallow_rig() as r:
+        first = await refused(r)
+        gate = trio.Event()
+        r.target.scripts = {2: Script(gate=gate)}  # the first part
+        await first.produce(RAW)
+        await r.arrived(3)
+        waiting = await r.producer()
+        await waiting.produce(NEXT)
+        await until(lambda: sum(connection.handling for connection in r.server.connections()) >= 2)
+        await waiting.leave()
+        gate.set()
+        assert await first.answers() == {0: (NONE, 0)}
+        await r.closed(number=1)
+        assert r.target.log() == RECORDS
+
+
 async def test_batches_of_several_mirrors_of_a_partition_that_come_in_turns() -> None:
     """Each repeats its own, and may have sent envelopes meanwhile."""
     batches = [encode_batch([record._replace(key=b"%d" % at) for record in RECORDS]) for at in range(RECENT)]
@@ -160,7 +189,7 @@ def test_progress_is_not_remembered_for_ever() -> None:
     retries, partition = RawRetries(), TopicPartition("t", 0)
     header = read_batch_header(RAW, 0, len(RAW))
     for seconds, expected in ((0, None), (1, NOTHING), (PROGRESS_SECONDS, HALF), (2 * PROGRESS_SECONDS, NOTHING)):
-        retried = retries.take(partition, RAW, 0, len(RAW), header, float(seconds))
+        retried = retries.take(partition, RAW, 0, len(RAW), header, float(seconds), origin=1)
         assert (retried is None) == (expected is None)
         if retried is not None:
             (item,) = retried.plan.items
@@ -168,24 +197,36 @@ def test_progress_is_not_remembered_for_ever() -> None:
             retried.deliveries.record(partition, item.identity, HALF)
 
 
-def test_of_a_partition_the_last_batches_are_remembered() -> None:
+def test_of_each_connection_of_a_partition_the_last_batch_is_remembered() -> None:
     retries, partition = RawRetries(), TopicPartition("t", 0)
-    batches = [encode_batch([NewRecord(at, b"k", b"v")]) for at in range(RECENT + 1)]
+    batches = [encode_batch([NewRecord(at, b"k", b"v")]) for at in range(3 * RECENT)]
 
-    def comes_again(batch: bytes) -> bool:
+    def comes_again(number: int, origin: int) -> bool:
+        batch = batches[number]
         header = read_batch_header(batch, 0, len(batch))
-        return retries.take(partition, batch, 0, len(batch), header, 0.0) is not None
+        return retries.take(partition, batch, 0, len(batch), header, 0.0, origin=origin) is not None
 
-    assert not any(comes_again(batch) for batch in batches)
-    assert all(comes_again(batch) for batch in batches[1:])
-    assert not comes_again(batches[0])
-    assert not comes_again(batches[1])
-    assert comes_again(batches[3])
+    assert not comes_again(0, 0)
+    assert not any(comes_again(at, 1) for at in range(2 * RECENT, 3 * RECENT))
+    assert comes_again(0, 0)
+    assert comes_again(0, 2)
+    assert not any(comes_again(at, 2 + at) for at in range(1, RECENT + 1))
+    assert not comes_again(0, 0)
+
+
+def test_a_name_that_no_topic_has_is_not_remembered() -> None:
+    retries, header = RawRetries(), read_batch_header(RAW, 0, len(RAW))
+    for length, expected in ((249, True), (250, False)):
+        partition = TopicPartition("n" * length, 0)
+        found = [retries.take(partition, RAW, 0, len(RAW), header, 0.0, origin=1) for _ in range(2)]
+        assert (found[1] is not None) is expected
 
 
 def test_partitions_unused_for_the_longest_time_are_forgotten() -> None:
     retries, header = RawRetries(limit=2), read_batch_header(RAW, 0, len(RAW))
-    found = [retries.take(TopicPartition("t", at), RAW, 0, len(RAW), header, 0.0) for at in (0, 1, 0, 2, 0, 1)]
+    found = [
+        retries.take(TopicPartition("t", at), RAW, 0, len(RAW), header, 0.0, origin=1) for at in (0, 1, 0, 2, 0, 1)
+    ]
     assert [one is not None for one in found] == [False, False, True, False, True, False]
 
 
