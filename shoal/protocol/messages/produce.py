@@ -66,6 +66,7 @@ _TEXTS_FROM: Final = 8
 _COMPACT_FROM: Final = 9
 _TOPIC_ID_FROM: Final = 13
 _NO_TAGS: Final = write_tagged_fields()
+_TAGS_OF_ONE: Final = 3 * _NO_TAGS  # behind the only partition: its own, its topic's, the request's
 _NO_ID: Final = {False: write_string(None), True: write_compact_string(None)}  # a null transactional id
 _INT64 = Struct(">q")
 _ZEROS: Final = bytes(8)
@@ -201,12 +202,36 @@ class ProduceTemplate:
         self._head += string(request.transactional_id) + write_int16(request.acks) + write_int32(request.timeout_ms)
         self._one = _count(1, self._compact)
         self._topics: dict[Topic, bytes] = {}
+        self._before: dict[tuple[Topic, int], bytes] = {}
+
+    def encode_one(self, topic: Topic, partition: int, record_set: Sequence[Buffer]) -> list[Buffer]:
+        """`encode` for one record set, which nearly all requests of Shoal have."""
+        head = self._before.get((topic, partition))
+        if head is None:
+            head = self._head + self._one + self._topic(topic) + self._one + write_int32(partition)
+            self._before[topic, partition] = head
+        size = sum(map(len, record_set))
+        head += _count(size, self._compact)
+        tail = _TAGS_OF_ONE if self._compact else b""
+        head = write_int32(len(head) + size + len(tail)) + head
+        pieces = list[Buffer]()
+        for buffer in record_set:
+            if len(buffer) <= _COPIED:
+                head += buffer
+            else:
+                pieces += (head, buffer) if head else (buffer,)
+                head = b""
+        head += tail
+        return [*pieces, head] if head else pieces
 
     def encode(self, topics: Topics) -> list[Buffer]:
         """A request for `topics`. Large buffers of record sets are not copied; what is between them is joined.
 
         Raises LocalProtocolError unless topics are names below v13, ids from v13.
         """
+        if len(topics) == 1 and len(topics[0][1]) == 1:
+            ((topic, ((partition, record_set),)),) = topics
+            return self.encode_one(topic, partition, record_set)
         compact, one = self._compact, self._one
         tags = _NO_TAGS if compact else b""
         pieces = list[Buffer]()

@@ -59,8 +59,7 @@ HEADER_SIZE = _HEADER.size
 _CRC_FROM = 21  # attributes
 STAMPS_TO = 57  # the end of baseSequence
 _PRODUCER = Struct(">qhi")  # producerId, producerEpoch, baseSequence
-_PRODUCER_AT = 43
-_BITS_AT = 22  # the low byte of the attributes
+_AROUND_STAMPS = Struct(">17sIH20s14s4s")  # to magic, crc, attributes, to maxTimestamp, those stamps, records
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -231,14 +230,14 @@ def stamped_header(
 
     `payload` is the number of bytes that follow; none of them is read.
     """
-    producer, bits = _PRODUCER.pack(producer_id, epoch, sequence), header[_BITS_AT]
-    change = crc32c(header[_PRODUCER_AT:STAMPS_TO]) ^ crc32c(producer)
-    if transactional is not bool(bits & TRANSACTIONAL):
-        bits ^= TRANSACTIONAL
+    start, crc, attributes, middle, former, end = _AROUND_STAMPS.unpack_from(header)
+    producer = _PRODUCER.pack(producer_id, epoch, sequence)
+    change = crc32c(former) ^ crc32c(producer)
+    if transactional is not bool(attributes & TRANSACTIONAL):
+        attributes ^= TRANSACTIONAL
         change ^= _CHANGE_BY_BITS[TRANSACTIONAL]
-    crc = int.from_bytes(header[17:21], "big") ^ shift(change, payload + HEADER_SIZE - STAMPS_TO)
-    pieces = (header[:17], crc.to_bytes(4, "big"), header[21:22], bytes((bits,)), header[23:_PRODUCER_AT], producer)
-    return b"".join((*pieces, header[STAMPS_TO:]))
+    crc ^= shift(change, payload + HEADER_SIZE - STAMPS_TO)
+    return _AROUND_STAMPS.pack(start, crc, attributes, middle, producer, end)
 
 
 def synthetic_header(

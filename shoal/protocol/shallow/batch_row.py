@@ -130,6 +130,12 @@ class BatchSlice(Sequence[OutgoingBatch]):
         """The batches from `start` to `stop`, which must be inside the row."""
         return BatchSlice(self._columns, self._start + start, self._start + stop)
 
+    def joined(self, other: "BatchSlice") -> "BatchSlice | None":
+        """Both as one, if `other` follows in the same row."""
+        if other._columns is not self._columns or other._start != self._stop:
+            return None
+        return BatchSlice(self._columns, self._start, other._stop)
+
     def records_of(self, at: int) -> int:
         return self._columns.records[self._start + at]
 

@@ -209,6 +209,9 @@ class FencedPartition:
 
     # -- answers
 
+    def answered_all(self, answers: Sequence[tuple[int, int]]) -> list[Finding]:
+        return [finding for answer in answers for finding in self.answered(*answer)]
+
     def answered(self, error_code: int, base_offset: int) -> list[Finding]:
         """The broker's partition response to the oldest record set in flight."""
         del base_offset  # it is that of the set's first batch

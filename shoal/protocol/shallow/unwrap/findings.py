@@ -72,12 +72,13 @@ NOT_APPENDED = NEVER_APPENDED | _NOT_NOW
 
 
 class RecordSetAppended(NamedTuple):
-    """The broker appended one record set of a partition with envelopes."""
+    """The broker appended this, of a partition with envelopes, as so many record sets."""
 
     partition: TopicPartition
     batches: int
     records: int
     size: int
+    record_sets: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,12 @@ class OutgoingRecordSet:
             self.size += batches.size
             self.records += batches.record_count
 
+    def joined(self, other: "OutgoingRecordSet") -> "OutgoingRecordSet | None":
+        """What was appended of both, if `other` is the following batches of the same envelope."""
+        (*ranges, last), (first, *others) = self.ranges, other.ranges
+        both = last.joined(first)
+        return None if both is None else OutgoingRecordSet((*ranges, both, *others), self.stamp)
+
     def shape(self) -> Shape:
         first = self.ranges[0]
         assert self.stamp is not None

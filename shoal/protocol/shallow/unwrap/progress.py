@@ -251,6 +251,44 @@ class PartitionProgress:
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
+    def answered_all(self, answers: Row[tuple[int, int]]) -> list[Finding]:
+        """`answered` for each of the oldest record sets in flight. What follows each other in an envelope and in the
+        log is recorded as one.
+        """
+        found, at = list[Finding](), 0
+        while at < len(answers):
+            count, together = self._run(answers, at)
+            if count > 1:
+                found += self._appended_together(count, together, answers[at][1])
+            else:
+                found += self.answered(*answers[at])
+            at += count
+        return found
+
+    def _run(self, answers: Row[tuple[int, int]], at: int) -> tuple[int, OutgoingRecordSet]:
+        """-> how many record sets in flight from the oldest on are appended one behind the other, and all of them."""
+        together, count = self._in_flight[0], 1
+        error_code, base_offset = answers[at]
+        if error_code or base_offset < 0 or self._failure or self._replay.unanswered:
+            return count, together
+        while at + count < len(answers) and answers[at + count] == (0, base_offset + together.records):
+            both = together.joined(self._in_flight[count])
+            if both is None:
+                break
+            together, count = both, count + 1
+        return count, together
+
+    def _appended_together(self, count: int, together: OutgoingRecordSet, base_offset: int) -> list[Finding]:
+        """`answered` for these."""
+        for _ in range(count):
+            self._in_flight.popleft()
+        if self._has_envelopes:
+            what = RecordSetAppended(self.partition, together.batches, together.records, together.size, count)
+            self._found.append(what)
+        self._append(together, base_offset, count)
+        self._finish()
+        return self._findings()
+
     def answered(self, error_code: int, base_offset: int) -> list[Finding]:
         """The broker's partition response to the oldest record set in flight (base_offset -1: unknown)."""
         record_set = self._in_flight.popleft()
@@ -286,7 +324,8 @@ class PartitionProgress:
             self._decide(failure)
         self._finish()
 
-    def _append(self, record_set: OutgoingRecordSet, base_offset: int) -> None:
+    def _append(self, record_set: OutgoingRecordSet, base_offset: int, count: int = 1) -> None:
+        """`count`: how many record sets it was."""
         self._primed = True
         skipped = self._replay.take_passed()  # at `end` or later: an answer that is too low skips nothing
         if skipped:
@@ -296,7 +335,7 @@ class PartitionProgress:
                 self._record(passed, self._sequence.end if self._sequence else -1, is_exact=fills)
         self._record(record_set, base_offset)
         self._clear(record_set.batches)
-        self._most = min(2 * self._most, MAX_IN_DOUBT)
+        self._most = min(self._most << count, MAX_IN_DOUBT)
 
     def _record(self, record_set: OutgoingRecordSet, base_offset: int, *, is_exact: bool = True) -> None:
         self._found += self._appended.add(record_set, base_offset, is_exact=is_exact)

@@ -38,6 +38,11 @@ class BatchRange(NamedTuple):
         item, batch, first, batches = self
         return BatchRange(item, batch + at, first, batches.window(at, len(batches)))
 
+    def joined(self, other: "BatchRange") -> "BatchRange | None":
+        """Both as one, if `other` follows."""
+        both = self.batches.joined(other.batches)
+        return None if both is None else self._replace(batches=both)
+
 
 class Remaining:
     def __init__(self, ranges: Iterable[BatchRange]) -> None:

@@ -1,7 +1,7 @@
 """All partitions of one produce request: which record sets share a request to the broker, and their results.
 
     next_request -> Request, which the caller sends       until it returns None and every request is answered;
-    answered     -> findings                              `cuts_due`, `cut_due` and `cut` before each
+    answered     -> findings                              `cuts_due`, `cut_due` and `cut` after them
 
 Nothing is sent or awaited here. A broker accepts a partition once per request, so a request has at most one record set
 of each. Its record sets together are at most as large as the mirror's own request, or as the largest request that a
@@ -10,7 +10,7 @@ A partition without envelopes is in the first request, and again only if a broke
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from shoal.protocol.shallow.batch_row import OutgoingBatch
 from shoal.protocol.shallow.unwrap.findings import Finding, Outcome
@@ -21,9 +21,12 @@ from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import TopicPartition
 
-__all__ = ["REQUEST_BYTES", "Progress", "RecordSet", "Request", "Schedule"]
+__all__ = ["REQUEST_BYTES", "Answers", "Progress", "RecordSet", "Request", "Schedule"]
 
 REQUEST_BYTES = 1024 * 1024  # max.request.size of a Java producer
+
+Answers: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
+"""Error code and base offset of each partition."""
 
 
 class RecordSet(Protocol):
@@ -65,7 +68,7 @@ class Progress(Protocol):
 
     def next_record_set(self, room: int | None = None) -> RecordSet | None: ...
 
-    def answered(self, error_code: int, base_offset: int) -> list[Finding]: ...
+    def answered_all(self, answers: Sequence[tuple[int, int]]) -> list[Finding]: ...
 
     def abandon(self) -> None: ...
 
@@ -136,17 +139,20 @@ class Schedule:
         plain, self._plain = self._plain, {}
         return Request(plain, record_sets)
 
-    def answered(self, request: Request, answers: Mapping[TopicPartition, tuple[int, int]]) -> list[Finding]:
-        """The answer to the oldest request: per partition (error code, base offset). Missing ones remain in flight."""
-        findings = list[Finding]()
-        # Brokers before 3.0 refuse the whole request because of a stamp that the client may not use.
-        if request.plain and any(record_set.stamp for record_set in request.record_sets.values()):
-            for partition, record_set in request.plain.items():
-                if answers.get(partition, (0, -1))[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                    self._plain[partition] = record_set
-        for partition in request.record_sets:
-            if partition in answers:
-                findings += self._partitions[partition].answered(*answers[partition])
+    def answered(self, taken: Iterable[tuple[Request, Answers]]) -> list[Finding]:
+        """The oldest requests, and their answers. What an answer lacks remains in flight."""
+        findings, found = list[Finding](), dict[TopicPartition, list[tuple[int, int]]]()
+        for request, answers in taken:
+            # Brokers before 3.0 refuse the whole request because of a stamp that the client may not use.
+            if request.plain and any(record_set.stamp for record_set in request.record_sets.values()):
+                for partition, record_set in request.plain.items():
+                    if answers.get(partition, (0, -1))[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                        self._plain[partition] = record_set
+            for partition in request.record_sets:
+                if partition in answers:
+                    found.setdefault(partition, []).append(answers[partition])
+        for partition, of_partition in found.items():
+            findings += self._partitions[partition].answered_all(of_partition)
         return findings
 
     def abandon(self) -> None:

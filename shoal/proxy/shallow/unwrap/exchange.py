@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from shoal.protocol.capture.index.pending import RequestAnnotation
     from shoal.protocol.shallow.batch_row import OutgoingBatch
-    from shoal.protocol.shallow.unwrap.schedule import Request, Schedule
+    from shoal.protocol.shallow.unwrap.schedule import Answers, Request, Schedule
     from shoal.protocol.wire.types import TopicPartition
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.net.transport import Buffer
@@ -220,13 +220,17 @@ class _Exchange(OwnRequests):
         return unwrapped(request.record_sets, self._schedule.items, self._held.naming)
 
     def _take(self) -> None:
-        """Take the answers that have arrived. Raises UpstreamFault."""
-        while self._answers:
-            request, answers = self._posted.popleft(), self._fold.read(self._answers.popleft())
-            self._fold.take(self._schedule.answered(request, answers))
-            for partition in request.partitions:
-                if partition not in answers:
-                    raise UpstreamFault(f"the broker's answer to Produce says nothing about {partition}")
+        """Take the answers that have arrived, together. Raises UpstreamFault."""
+        taken: list[tuple[Request, Answers]] = []
+        try:
+            while self._answers:
+                request, answers = self._posted.popleft(), self._fold.read(self._answers.popleft())
+                taken.append((request, answers))
+                for partition in request.partitions:
+                    if partition not in answers:
+                        raise UpstreamFault(f"the broker's answer to Produce says nothing about {partition}")
+        finally:
+            self._fold.take(self._schedule.answered(taken))
 
 
 def _halves(batch: OutgoingBatch) -> list[OutgoingBatch] | RemoteProtocolError:

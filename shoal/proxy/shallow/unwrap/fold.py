@@ -179,7 +179,7 @@ class Fold:
         tally.unwrapped_batches += appended.batches
         tally.unwrapped_records += appended.records
         tally.unwrapped_bytes += appended.size
-        if appended.batches > 1:
+        if appended.batches > appended.record_sets:
             self._target.sets_lost.pop(self._connection.bound_port.node_id, None)
 
     def _note(self, partition: TopicPartition, discrepancy: Discrepancy | None) -> None:

@@ -229,7 +229,7 @@ def test_partitions_go_side_by_side() -> None:
     schedule, sent = Schedule([short, long]), []
     while request := schedule.next_request():
         sent.append([partition.partition for partition in request.partitions])
-        schedule.answered(request, dict.fromkeys(request.partitions, (0, 10 * len(sent))))
+        schedule.answered([(request, dict.fromkeys(request.partitions, (0, 10 * len(sent))))])
     assert sent == [[0, 1], [1], [1]]
     assert {target.partition: outcome.base_offset for target, outcome in schedule.outcomes().items()} == {0: 12, 1: 34}
 

@@ -92,3 +92,14 @@ def test_a_part_of_a_row_is_a_row(plan: list[list[OutgoingBatch]], start: int, s
     row = BatchSlice.of(plan[0])
     assert list(row[start:stop]) == plan[0][start:stop]
     assert row[start:stop].size == sum(batch.size for batch in plan[0][start:stop])
+
+
+def test_neighbours_of_one_row_are_joined() -> None:
+    batches = [a_batch(10 + at, 2, f"0/{at}") for at in range(4)]
+    row = BatchSlice.of(batches)
+    both = row.window(0, 1).joined(row.window(1, 3))
+    assert both is not None
+    assert list(both) == batches[:3]
+    assert row.window(0, 1).joined(row.window(2, 3)) is None
+    assert row.window(1, 2).joined(row.window(0, 1)) is None
+    assert row.window(0, 1).joined(BatchSlice.of(batches).window(1, 2)) is None

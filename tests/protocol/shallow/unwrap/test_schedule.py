@@ -43,7 +43,7 @@ def drained(schedule: Schedule) -> list[dict[int, RecordSet]]:
     requests = []
     while request := schedule.next_request():
         requests.append({partition.partition: record_set for partition, record_set in request.record_sets.items()})
-        schedule.answered(request, dict.fromkeys(request.partitions, (0, 0)))
+        schedule.answered([(request, dict.fromkeys(request.partitions, (0, 0)))])
     return requests
 
 
@@ -84,7 +84,7 @@ def test_bisection_finds_one_bad_batch_among_many_in_few_requests() -> None:
                 for batch_range in record_set.ranges
             )
             taken += 0 if refused else record_set.batches
-            findings += schedule.answered(request, {partition: (87, -1) if refused else (0, 0)})
+            findings += schedule.answered([(request, {partition: (87, -1) if refused else (0, 0)})])
         assert taken == 199
         assert schedule.outcomes()[partition].error_code == 87
         assert sent <= 10 + 9, "1 + log2(200), and one for the odd ones; behind it sets grow again, from one batch on"
