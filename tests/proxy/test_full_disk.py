@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -71,9 +72,11 @@ def _sizes(directory: Path) -> int:
 
 
 def _is_open(shoal: ShoalProcess, suffix: str) -> bool:
-    return any(
-        one.readlink().suffix == f".{suffix}" for one in Path(f"/proc/{shoal.pid}/fd").iterdir() if one.is_symlink()
-    )
+    for one in Path(f"/proc/{shoal.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it is closed now
+            if one.readlink().suffix == f".{suffix}":
+                return True
+    return False
 
 
 def _shoal(work: Path, disk: Path, broker: FakeBroker, port: int) -> ShoalProcess:

@@ -25,7 +25,7 @@ from shoal.proxy.net.tls.handshake import accept_tls
 from shoal.proxy.net.transport import VIEW
 from shoal.proxy.statistics import CloseCause
 from tests.support.certificates import write_key
-from tests.support.rig import BrokerSide, FakeBroker, Tls, free_range, request, rig, until
+from tests.support.rig import DEADLINE, BrokerSide, FakeBroker, Tls, free_range, request, rig, until
 from tests.support.secrets import users_file
 from tests.support.tls import authority, client_context, secured, server_context
 
@@ -206,7 +206,7 @@ async def test_a_tls_broker_of_a_plaintext_cluster(caplog: pytest.LogCaptureFixt
     async with rig(alert, tls=Tls(0)) as r:
         client = await r.client()
         await client.send(request(99, 0, 1))
-        with trio.fail_after(2):
+        with trio.fail_after(DEADLINE):
             assert await client.at_end()
         assert await r.closed() == {CloseCause.UPSTREAM_PROTOCOL: 1}
         with pytest.raises(NotReached, match="the broker answers with a TLS alert, so it uses TLS"):
@@ -218,7 +218,10 @@ async def test_a_tls_broker_that_only_closes_a_plaintext_connection() -> None:
     """As OpenSSL's TLS does."""
     async with alerting_broker(server_context()) as address, rig(tls=Tls(0)) as r:
         r.listener.cluster.bootstrap = (address,)
-        with trio.fail_after(2), pytest.raises(NotReached, match="the broker uses TLS: the cluster has no tls table"):
+        with (
+            trio.fail_after(DEADLINE),
+            pytest.raises(NotReached, match="the broker uses TLS: the cluster has no tls table"),
+        ):
             await r.listener.cluster.ask_metadata()
 
 
@@ -231,7 +234,7 @@ async def test_a_plaintext_broker_that_waits_for_the_rest_of_a_huge_frame(caplog
             cluster.bootstrap = (plaintext.address,)
             client = await r.client()
             await client.send(request(99, 0, 1))
-            with trio.fail_after(2):
+            with trio.fail_after(DEADLINE):
                 assert await client.at_end()
             assert await r.closed() == {CloseCause.UPSTREAM_UNREACHABLE: 1}
         nursery.cancel_scope.cancel()

@@ -46,10 +46,11 @@ def free_port() -> int:
 
 def free_port_block(count: int) -> int:
     """The first of `count` free ports in a row."""
+    _, highest = _range()
     while True:
         first = free_port()
         block = range(first, first + count)
-        if all(is_free(port) for port in block) and _given.isdisjoint(block[1:]):
+        if block[-1] <= highest and all(is_free(port) for port in block) and _given.isdisjoint(block[1:]):
             _given.update(block)
             return first
 

@@ -11,21 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
 
 from shoal.scenarios.kafka.content.clients import client_config
 from shoal.scenarios.kafka.java.tools import run_tool
 from shoal.scenarios.kafka.ports import LOOPBACK
 from shoal.scenarios.kafka.security.clients import ClientSecurity
 from tests.brokers.login.conftest import MECHANISMS, LoginStand, private
-from tests.brokers.proxy.rig.data import IN_TIME, new_topic, produce, read, various
+from tests.brokers.proxy.rig.data import IN_TIME, granted_topic, new_topic, produce, read, various
 from tests.support.kafka_python import KafkaAdminClient
 from tests.support.secrets import users_file
 from tests.support.shoal_process import ShoalProcess, free_port_block, write_toml
@@ -145,23 +138,12 @@ def test_over_tls(
 
 
 def test_the_subject_of_a_certificate_is_a_principal(broker: Cluster, front: LoginStand, authority: Authority) -> None:
-    topic = granted_to_alice(broker)
+    topic = granted_topic(broker)
     outcomes = {}
     for user in ("ann", "ben"):
         shown = ClientSecurity(ca=authority.certificate, identity=authority.client(user)).librdkafka()
         outcomes[user] = codes_of({**client_config(front.bootstrap("certificates")), **shown}, topic)
     assert outcomes == {"ann": {0}, "ben": {KafkaError.TOPIC_AUTHORIZATION_FAILED}}
-
-
-def granted_to_alice(broker: Cluster) -> str:
-    """A new topic: alice may write, bob may only describe it."""
-    topic, admin = new_topic(broker, [[1]]), AdminClient(client_config(broker.bootstrap))
-    where = ResourceType.TOPIC, topic, ResourcePatternType.LITERAL
-    rights = [("alice", AclOperation.WRITE), ("alice", AclOperation.DESCRIBE), ("bob", AclOperation.DESCRIBE)]
-    acls = [AclBinding(*where, f"User:{user}", "*", right, AclPermissionType.ALLOW) for user, right in rights]
-    for done in admin.create_acls(acls).values():
-        done.result(IN_TIME)
-    return topic
 
 
 def codes_of(settings: dict[str, Any], topic: str) -> set[int]:
@@ -199,7 +181,7 @@ def test_a_refused_client_is_told_why(front: LoginStand, issuer: TokenIssuer) ->
 def test_the_broker_sees_the_mapped_principal_also_in_joined_requests(
     broker: Cluster, front: LoginStand, issuer: TokenIssuer
 ) -> None:
-    topic = granted_to_alice(broker)
+    topic = granted_topic(broker)
     codes: dict[str, list[int]] = {"ann": [], "ben": []}
     settings = client_config(front.bootstrap("mapped"), linger_ms=0)
     users = ("ann", "ben", "ann")

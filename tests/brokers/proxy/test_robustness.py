@@ -144,13 +144,13 @@ def _open_and_close(stand: Stand, count: int) -> None:
 
 
 async def test_sigterm_drains_and_loses_nothing_that_was_acknowledged(brokers: Cluster, new_stand: NewStand) -> None:
-    topic, stand = new_topic(brokers, [[1, 2], [2, 3], [3, 1]]), new_stand(limits={"drain-seconds": 5.0})
+    topic, stand = new_topic(brokers, [[1, 2], [2, 3], [3, 1]]), new_stand(limits={"drain-seconds": 30.0})
     await stand.shoal.start()
     with Feeder(stand.bootstrap, topic, partitions=3) as feeder:
         await in_thread(feeder.wait_for, 1000)
         started = monotonic()
         await stand.shoal.stop()  # exit code 0, no traceback
-        assert monotonic() - started < 5.0, "it waited for more than the answers that were due"
+        assert monotonic() - started < 30.0, "it waited for more than the answers that were due"
         acknowledged = {number: list(records) for number, records in feeder.delivered.items()}
         stored = await in_thread(partial(read, brokers.bootstrap, topic, partitions=3))
         for number, records in acknowledged.items():

@@ -342,6 +342,7 @@ async def test_a_broker_that_answers_without_a_login_demands_none() -> None:
         assert await client.frame() == response(3, LARGE[12:])
 
 
+@pytest.mark.usefixtures("clock")
 async def test_a_wrong_guess_costs_no_other_client_its_connection() -> None:
     async with rig(limits=Limits(login_timeout=0.3), check_seconds=0.02) as r:
         r.listener.cluster.note_login(is_demanded=True)

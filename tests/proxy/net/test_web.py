@@ -75,10 +75,10 @@ def test_an_issuer_that_drips_over_https_ends_in_time(tls: bool, head: bytes) ->
     """Behind the handshake, and in it."""
     stop = Event()
     with server(drips(head, stop), server_context() if tls else None) as url:
-        began = time.monotonic()
+        context, began = client_context(), time.monotonic()
         with pytest.raises(TimeoutError, match=r"no whole answer within 0\.5 s"):
-            exchange(url.replace("http:", "https:"), client_context(), seconds=0.5, most=100_000)
-        assert time.monotonic() - began < 1
+            exchange(url.replace("http:", "https:"), context, seconds=0.5, most=100_000)
+        assert time.monotonic() - began < 5, "it drips until it is stopped"
         stop.set()
 
 

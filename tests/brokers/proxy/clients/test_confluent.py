@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -148,11 +149,16 @@ def test_metadata_names_only_shoal(stand: Stand) -> None:
     assert {(one.id, one.host, one.port) for one in described.nodes} == ours
 
 
-def _until_configured(admin: AdminClient, resource: ConfigResource, retention: str) -> None:
+def _until_answered(expected: object, ask: Callable[[], object]) -> None:
     """Any broker may answer, and each learns of a change at its own time."""
     deadline = monotonic() + IN_TIME
-    while (found := admin.describe_configs([resource])[resource].result()["retention.ms"].value) != retention:
+    while (found := ask()) != expected:
         assert monotonic() < deadline, found
+
+
+def _retention(admin: AdminClient, resource: ConfigResource) -> str | None:
+    value: str | None = admin.describe_configs([resource])[resource].result()["retention.ms"].value
+    return value
 
 
 def test_admin_of_topics(brokers: Cluster, stand: Stand) -> None:
@@ -166,7 +172,7 @@ def test_admin_of_topics(brokers: Cluster, stand: Stand) -> None:
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
     through.incremental_alter_configs([resource])[resource].result()
     for admin in (through, direct):
-        _until_configured(admin, resource, "86400000")
+        _until_answered("86400000", partial(_retention, admin, resource))
         assert len(admin.list_topics(name, timeout=IN_TIME).topics[name].partitions) == 3
     produce(stand.bootstrap, name, various(30), partitions=3)
     asked = {TopicPartition(name, number): OffsetSpec.latest() for number in range(3)}
@@ -193,6 +199,6 @@ def test_admin_of_groups_and_acls(brokers: Cluster, stand: Stand) -> None:
     binding = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *who)
     wanted = AclBindingFilter(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *who)
     through.create_acls([binding])[binding].result()
-    assert direct.describe_acls(wanted).result() == [binding]
+    _until_answered([binding], lambda: direct.describe_acls(wanted).result())
     assert through.delete_acls([wanted])[wanted].result() == [binding]
-    assert direct.describe_acls(wanted).result() == []
+    _until_answered([], lambda: direct.describe_acls(wanted).result())

@@ -9,20 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from shoal.scenarios.kafka.broker import ClusterSpec
 from shoal.scenarios.kafka.content.clients import client_config
 from shoal.scenarios.kafka.ports import LOOPBACK
 from shoal.scenarios.kafka.process import together
-from tests.brokers.proxy.rig.data import IN_TIME, Record, new_topic, produce, read
+from tests.brokers.proxy.rig.data import IN_TIME, Record, granted_topic, produce, read
 from tests.support.shoal_process import ShoalProcess, free_port_block, running_shoal, write_toml
 
 if TYPE_CHECKING:
@@ -38,27 +30,12 @@ WITH_ACLS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",  # the brokers and the test use the listener without SASL
 }
-RIGHTS = (
-    ("alice", AclOperation.DESCRIBE),
-    ("alice", AclOperation.WRITE),
-    ("bob", AclOperation.DESCRIBE),
-)
 
 
 @pytest.fixture
 def guarded(shared_clusters: SharedClusters) -> Cluster:
     """Kafka 4.3.0, one broker, with ACLs."""
     return shared_clusters.cluster("acls", ClusterSpec(users=PASSWORDS, properties=WITH_ACLS))
-
-
-def granted(cluster: Cluster) -> str:
-    """A new topic: alice may write, bob may only describe it."""
-    topic, admin = new_topic(cluster, [[1]]), AdminClient(client_config(cluster.bootstrap))
-    where = ResourceType.TOPIC, topic, ResourcePatternType.LITERAL
-    acls = [AclBinding(*where, f"User:{user}", "*", right, AclPermissionType.ALLOW) for user, right in RIGHTS]
-    for done in admin.create_acls(acls).values():
-        done.result(IN_TIME)
-    return topic
 
 
 def coalescing(cluster: Cluster, work: Path) -> tuple[ShoalProcess, str]:
@@ -91,7 +68,7 @@ def refused(bootstrap: str, topic: str, mechanism: str) -> list[int]:
 
 
 async def test_everybody_writes_with_rights_of_their_own(guarded: Cluster, tmp_path: Path) -> None:
-    topic = await in_thread(granted, guarded)
+    topic = await in_thread(granted_topic, guarded)
     shoal, bootstrap = coalescing(guarded, tmp_path)
     stored_as: dict[bytes, list[Record]] = {}
     told: list[int] = []

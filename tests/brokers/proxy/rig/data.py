@@ -8,7 +8,16 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from shoal.scenarios.kafka.content.clients import client_config
 
@@ -52,6 +61,22 @@ def new_topic(brokers: Cluster, replicas: Sequence[Sequence[int]], config: Mappi
     admin.create_topics([wanted])[name].result(IN_TIME)
     _wait_until_leaders_are(brokers, name, [nodes[0] for nodes in placed])
     return name
+
+
+def granted_topic(broker: Cluster) -> str:
+    """A new topic: alice may write, bob may only describe it; returns when the only broker knows it."""
+    topic, admin = new_topic(broker, [[1]]), AdminClient(client_config(broker.bootstrap))
+    where = ResourceType.TOPIC, topic, ResourcePatternType.LITERAL
+    rights = [("alice", AclOperation.WRITE), ("alice", AclOperation.DESCRIBE), ("bob", AclOperation.DESCRIBE)]
+    acls = [AclBinding(*where, f"User:{user}", "*", right, AclPermissionType.ALLOW) for user, right in rights]
+    for done in admin.create_acls(acls).values():
+        done.result(IN_TIME)
+    of_anyone: Any = (*where, None, None, AclOperation.ANY, AclPermissionType.ANY)
+    ours = AclBindingFilter(*of_anyone)
+    deadline = monotonic() + IN_TIME
+    while len(found := admin.describe_acls(ours).result(IN_TIME)) < len(acls):
+        assert monotonic() < deadline, found
+    return topic
 
 
 def wait_until_gone(brokers: Cluster, topic: str) -> None:
