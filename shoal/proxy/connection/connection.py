@@ -705,7 +705,7 @@ class Connection:
         )
 
     def require_client(self) -> None:
-        """Raises PeerLost if it has left."""
+        """Raises PeerLost if it has left, or closed its sending side, which looks the same."""
         if self.client_has_left():
             raise PeerLost(self._client, ConnectionResetError("it has left before its request was handled"))
 

@@ -27,7 +27,7 @@ from shoal.protocol.wire.types import TopicPartition
 __all__ = ["MOST_PARTITIONS", "PROGRESS_SECONDS", "RECENT", "RawRetries", "Retried"]
 
 PROGRESS_SECONDS: Final = 60.0  # request.timeout.ms of a producer is 30 s
-# The last raw batches are known of as many, 0.9 kB each. One that is forgotten must come a third time.
+# The last raw batches are known of as many, 1.7 kB each at most. One that is forgotten must come a third time.
 MOST_PARTITIONS: Final = 16_384
 RECENT: Final = 8  # connections that write a partition at once
 _LONGEST_NAME: Final = 249  # a topic's, characters; with a longer one, it does not exist

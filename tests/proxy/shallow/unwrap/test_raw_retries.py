@@ -108,6 +108,26 @@ async def test_a_client_that_has_left_while_another_one_wrote_brings_nothing() -
         assert r.target.log() == RECORDS
 
 
+async def test_what_was_read_behind_a_slow_request_of_a_client_that_has_left_is_no_retry() -> None:
+    """It has sent it again over another connection, and what follows."""
+    async with shallow_rig() as r:
+        first = await refused(r)
+        gate = trio.Event()
+        r.target.scripts = {1: Script(gate=gate)}
+        await first.send_only({1: outer(*OTHERS)})
+        await r.arrived(2)
+        await first.send_only({0: RAW})
+        await first.leave()
+        second = await r.producer()
+        for batch in (RAW, NEXT):
+            await second.produce(batch)
+            assert (await second.answers())[0][0] is NONE
+        there = r.target.log()[:]
+        gate.set()
+        await r.closed(number=1)
+        assert r.target.log() == there
+
+
 async def test_batches_of_several_mirrors_of_a_partition_that_come_in_turns() -> None:
     """Each repeats its own, and may have sent envelopes meanwhile."""
     batches = [encode_batch([record._replace(key=b"%d" % at) for record in RECORDS]) for at in range(RECENT)]
