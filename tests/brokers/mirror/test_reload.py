@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shoal.protocol.shallow.wrap.eligible import Reason
 from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import fill
@@ -46,4 +47,4 @@ async def test_topics_become_deep_and_are_wrapped_again(
         assert applied == [["listener 'source': shallow.deep-topics"]] * TIMES
     counts = flow.counts("total")
     assert counts["wrapped_batches"] > 0
-    assert counts["deep_topic"] > 0
+    assert counts[Reason.DEEP_TOPIC] > 0
