@@ -205,7 +205,7 @@ class ProduceTemplate:
         self._before: dict[tuple[Topic, int], bytes] = {}
 
     def encode_one(self, topic: Topic, partition: int, record_set: Sequence[Buffer]) -> list[Buffer]:
-        """`encode` for one record set, which nearly all requests of Shoal have."""
+        """`encode` for one record set, which nearly all requests of Shoal have. Raises LocalProtocolError."""
         head = self._before.get((topic, partition))
         if head is None:
             head = self._head + self._one + self._topic(topic) + self._one + write_int32(partition)

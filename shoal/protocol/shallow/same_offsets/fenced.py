@@ -210,6 +210,7 @@ class FencedPartition:
     # -- answers
 
     def answered_all(self, answers: Sequence[tuple[int, int]]) -> list[Finding]:
+        """`answered` for each of the oldest record sets in flight."""
         return [finding for answer in answers for finding in self.answered(*answer)]
 
     def answered(self, error_code: int, base_offset: int) -> list[Finding]:
