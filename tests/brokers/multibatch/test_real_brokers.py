@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import TYPE_CHECKING
@@ -10,16 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourcePatternType, ResourceType
 
 from shoal.protocol.multibatch.proof import Result
 from shoal.protocol.multibatch.trial import SCRATCH_PREFIX
@@ -34,6 +24,7 @@ from shoal.proxy.net.broker_client import open_client
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
 from shoal.scenarios.kafka.content.clients import client_config
 from tests.proxy.cluster.test_multi_batch import ASK, ProvingPath
+from tests.support.kafka.acls import allow
 from tests.support.rig import free_range, request
 from tests.support.secrets import password_login
 
@@ -44,6 +35,7 @@ if TYPE_CHECKING:
     from tests.support.kafka.clusters import Pair, SharedClusters
 
 ALICE, BOB = "alice", "bob"
+ALL_FOR_BOB = [(BOB, AclOperation.ALL)]
 AUTHORIZED = ClusterSpec(
     users={ALICE: "right", BOB: "right"},
     properties={
@@ -78,17 +70,6 @@ def bob(mechanism: str = "PLAIN") -> SaslSettings:
 def guarded(shared_clusters: SharedClusters) -> Cluster:
     """Kafka 4.3.0 where alice and bob may do nothing, and unauthenticated clients everything."""
     return shared_clusters.cluster("guarded", AUTHORIZED)
-
-
-def allow_bob(cluster: Cluster, kind: ResourceType, name: str, pattern: ResourcePatternType) -> None:
-    """Returns when the broker knows it: the controller answers before its broker has applied the new ACLs."""
-    what = (kind, name, pattern, f"User:{BOB}", "*", AclOperation.ALL, AclPermissionType.ALLOW)
-    admin = AdminClient(client_config(cluster.bootstrap))
-    for done in admin.create_acls([AclBinding(*what)]).values():
-        done.result(timeout=20)
-    deadline = time.monotonic() + 20
-    while not admin.describe_acls(AclBindingFilter(*what)).result(timeout=20):
-        assert time.monotonic() < deadline, "the broker does not get to know the rights"
 
 
 async def test_stock_kafka_4_3_refuses(pair: Pair) -> None:
@@ -153,7 +134,7 @@ async def test_without_a_log_in_a_sasl_port_is_recognised(guarded: Cluster) -> N
 async def test_rights_for_one_named_topic_are_enough(guarded: Cluster, topic: str) -> None:
     admin = AdminClient(client_config(guarded.bootstrap))
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=20)
-    allow_bob(guarded, ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
+    allow(guarded, ResourceType.TOPIC, topic, ALL_FOR_BOB)
     report = await probe(guarded.sasl_bootstrap, topic=topic, sasl=bob())
     assert report.brokers[0].proof.why == "the broker answers 2 batches (uncompressed) with error 87 (INVALID_RECORD)"
 
@@ -176,7 +157,7 @@ async def proxied(address: str) -> AsyncIterator[tuple[Server, Address]]:
 
 async def test_a_proxy_proves_with_the_rights_of_its_client(guarded: Cluster) -> None:
     """The client's own authenticated connection creates the scratch topic."""
-    allow_bob(guarded, ResourceType.TOPIC, SCRATCH_PREFIX, ResourcePatternType.PREFIXED)
+    allow(guarded, ResourceType.TOPIC, SCRATCH_PREFIX, ALL_FOR_BOB, ResourcePatternType.PREFIXED)
     async with proxied(guarded.sasl_bootstrap) as (server, broker):
         bobs = UpstreamCluster(settings(str(broker), bob("SCRAM-SHA-512")), Limits()).upstream
         with open_client(bobs, [broker]) as client:

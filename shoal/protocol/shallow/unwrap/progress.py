@@ -251,56 +251,42 @@ class PartitionProgress:
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
+    def answered(self, error_code: int, base_offset: int) -> list[Finding]:
+        """The broker's partition response to the oldest record set in flight (base_offset -1: unknown)."""
+        return self.answered_all([(error_code, base_offset)])
+
     def answered_all(self, answers: Row[tuple[int, int]]) -> list[Finding]:
         """`answered` for each of the oldest record sets in flight. What follows each other in an envelope and in the
         log is recorded as one.
         """
-        found, at = list[Finding](), 0
+        at = 0
         while at < len(answers):
-            count, together = self._run(answers, at)
-            if count > 1:
-                found += self._appended_together(count, together, answers[at][1])
-            else:
-                found += self.answered(*answers[at])
+            error_code, base_offset = answers[at]
+            record_set, count = self._oldest(answers, at)
+            if error_code:
+                self._found.append(PartitionFailed(self.partition, error_code))
+            elif self._has_envelopes:
+                what = RecordSetAppended(self.partition, record_set.batches, record_set.records, record_set.size, count)
+                self._found.append(what)
+            self._judge(record_set, error_code, base_offset, count)
             at += count
-        return found
+        return self._findings()
 
-    def _run(self, answers: Row[tuple[int, int]], at: int) -> tuple[int, OutgoingRecordSet]:
-        """-> how many record sets in flight from the oldest on are appended one behind the other, and all of them."""
-        together, count = self._in_flight[0], 1
+    def _oldest(self, answers: Row[tuple[int, int]], at: int) -> tuple[OutgoingRecordSet, int]:
+        """-> the oldest record set in flight, with those that the broker has appended right behind it; their number."""
+        record_set, count = self._in_flight.popleft(), 1
         error_code, base_offset = answers[at]
         if error_code or base_offset < 0 or self._failure or self._replay.unanswered:
-            return count, together
-        while at + count < len(answers) and answers[at + count] == (0, base_offset + together.records):
-            both = together.joined(self._in_flight[count])
+            return record_set, count
+        while at + count < len(answers) and answers[at + count] == (0, base_offset + record_set.records):
+            both = record_set.joined(self._in_flight[0])
             if both is None:
                 break
-            together, count = both, count + 1
-        return count, together
-
-    def _appended_together(self, count: int, together: OutgoingRecordSet, base_offset: int) -> list[Finding]:
-        """`answered` for these."""
-        for _ in range(count):
             self._in_flight.popleft()
-        if self._has_envelopes:
-            what = RecordSetAppended(self.partition, together.batches, together.records, together.size, count)
-            self._found.append(what)
-        self._append(together, base_offset, count)
-        self._finish()
-        return self._findings()
+            record_set, count = both, count + 1
+        return record_set, count
 
-    def answered(self, error_code: int, base_offset: int) -> list[Finding]:
-        """The broker's partition response to the oldest record set in flight (base_offset -1: unknown)."""
-        record_set = self._in_flight.popleft()
-        if error_code:
-            self._found.append(PartitionFailed(self.partition, error_code))
-        elif self._has_envelopes:
-            appended = RecordSetAppended(self.partition, record_set.batches, record_set.records, record_set.size)
-            self._found.append(appended)
-        self._judge(record_set, error_code, base_offset)
-        return self._findings()
-
-    def _judge(self, record_set: OutgoingRecordSet, error_code: int, base_offset: int) -> None:
+    def _judge(self, record_set: OutgoingRecordSet, error_code: int, base_offset: int, count: int) -> None:
         out_of_order = error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if out_of_order and not self._failure and self._replay.passes_over(record_set):
             self._primed = True  # this error implies that the broker knows the producer id
@@ -318,13 +304,13 @@ class PartitionProgress:
             code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             self._failure = _Failure(code, record_sets, certain=True, lost_track=True)
         else:
-            self._append(record_set, offset)
+            self._append(record_set, offset, count)
         if self._failure is not None and not self._in_flight:
             failure, self._failure = self._failure, None
             self._decide(failure)
         self._finish()
 
-    def _append(self, record_set: OutgoingRecordSet, base_offset: int, count: int = 1) -> None:
+    def _append(self, record_set: OutgoingRecordSet, base_offset: int, count: int) -> None:
         """`count`: how many record sets it was."""
         self._primed = True
         skipped = self._replay.take_passed()  # at `end` or later: an answer that is too low skips nothing

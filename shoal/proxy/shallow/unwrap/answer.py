@@ -63,9 +63,6 @@ class MirrorRequest:
 
     def encode_answered(self, request: Request) -> list[Buffer]:
         """Like `encode`, but never with acks=0: Shoal needs each batch's answer to keep the order."""
-        if len(request.record_sets) == 1 and not request.plain:
-            ((partition, record_set),) = request.record_sets.items()
-            return self._answered.encode_one(self.naming.said(partition), partition.partition, record_set.buffers())
         return self._answered.encode(list(self._by_topic(request.buffers()).items()))
 
     @cached_property

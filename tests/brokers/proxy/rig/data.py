@@ -8,18 +8,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceType
 
 from shoal.scenarios.kafka.content.clients import client_config
+from tests.support.kafka.acls import allow
 
 from .frames import Closed, Wire, request, response
 
@@ -64,18 +56,9 @@ def new_topic(brokers: Cluster, replicas: Sequence[Sequence[int]], config: Mappi
 
 
 def granted_topic(broker: Cluster) -> str:
-    """A new topic: alice may write, bob may only describe it; returns when the only broker knows it."""
-    topic, admin = new_topic(broker, [[1]]), AdminClient(client_config(broker.bootstrap))
-    where = ResourceType.TOPIC, topic, ResourcePatternType.LITERAL
-    rights = [("alice", AclOperation.WRITE), ("alice", AclOperation.DESCRIBE), ("bob", AclOperation.DESCRIBE)]
-    acls = [AclBinding(*where, f"User:{user}", "*", right, AclPermissionType.ALLOW) for user, right in rights]
-    for done in admin.create_acls(acls).values():
-        done.result(IN_TIME)
-    of_anyone: Any = (*where, None, None, AclOperation.ANY, AclPermissionType.ANY)
-    ours = AclBindingFilter(*of_anyone)
-    deadline = monotonic() + IN_TIME
-    while len(found := admin.describe_acls(ours).result(IN_TIME)) < len(acls):
-        assert monotonic() < deadline, found
+    """A new topic of the only broker: alice may write, bob may only describe it."""
+    topic, may = new_topic(broker, [[1]]), AclOperation
+    allow(broker, ResourceType.TOPIC, topic, [("alice", may.WRITE), ("alice", may.DESCRIBE), ("bob", may.DESCRIBE)])
     return topic
 
 

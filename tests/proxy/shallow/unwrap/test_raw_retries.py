@@ -90,24 +90,6 @@ async def test_a_mirror_beside_a_client_whose_batches_are_small_and_many() -> No
         assert r.target.log()[-len(RECORDS) :] == RECORDS
 
 
-async def test_a_client_that_has_left_while_another_one_wrote_brings_nothing() -> None:
-    """It may have sent it again over another connection."""
-    async with shallow_rig() as r:
-        first = await refused(r)
-        gate = trio.Event()
-        r.target.scripts = {2: Script(gate=gate)}  # the first part
-        await first.produce(RAW)
-        await r.arrived(3)
-        waiting = await r.producer()
-        await waiting.produce(NEXT)
-        await until(lambda: sum(connection.handling for connection in r.server.connections()) >= 2)
-        await waiting.leave()
-        gate.set()
-        assert await first.answers() == {0: (NONE, 0)}
-        await r.closed(number=1)
-        assert r.target.log() == RECORDS
-
-
 async def test_what_was_read_behind_a_slow_request_of_a_client_that_has_left_is_no_retry() -> None:
     """It has sent it again over another connection, and what follows."""
     async with shallow_rig() as r:
@@ -185,22 +167,23 @@ async def taken(client: Producer, batch: bytes) -> None:
     pytest.fail("it is refused")
 
 
-async def test_clients_that_have_left_while_they_waited_bring_no_copies() -> None:
-    """A mirror connects again, and sends it again, while Shoal still works on it."""
+@pytest.mark.parametrize("waiting", [[RAW] * 3, [NEXT]], ids=["the same batch", "another one"])
+async def test_clients_that_have_left_while_they_waited_bring_nothing(waiting: list[bytes]) -> None:
+    """A mirror connects again, and sends it again, while Shoal still works on the partition."""
     async with shallow_rig() as r:
         first = await refused(r)
         gate = trio.Event()
         r.target.scripts = {2: Script(gate=gate)}  # the first part
         await first.produce(RAW)
         await r.arrived(3)
-        for _ in range(3):
-            waiting = await r.producer()
-            await waiting.produce(RAW)
+        for batch in waiting:
+            client = await r.producer()
+            await client.produce(batch)
             await until(lambda: sum(connection.handling for connection in r.server.connections()) >= 2)
-            await waiting.leave()
+            await client.leave()
         gate.set()
         assert await first.answers() == {0: (NONE, 0)}
-        await r.closed(number=3)
+        await r.closed(number=len(waiting))
         assert r.target.log() == RECORDS
 
 
