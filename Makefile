@@ -7,7 +7,7 @@ TLS ?=
 RECORDS ?=
 BASELINE ?=
 COMMIT ?= HEAD
-ROUNDS ?= 5
+ROUNDS ?=
 INDEX ?= none
 KAFKA_TESTED = kafka:4.3.0 kafka:3.9.1
 BIN = .venv/bin
@@ -35,15 +35,15 @@ $(AGENT): agent/pom.xml $(shell find agent/src -type f)
 	@flock build/setup.lock mvn --batch-mode --quiet --file agent/pom.xml package
 	@mv build/agent/target/shoal-agent.jar $@ # running brokers keep the old file
 
-demo: ## MirrorMaker 2 alone and through Shoal, real brokers (10 minutes; RECORDS=1000000: 3; KAFKA=3.9.1 TLS=1 TASKS=2)
+demo: ## MirrorMaker 2 alone and through Shoal, real brokers (10 minutes; RECORDS=1000000: 3; ROUNDS=5 TASKS=2 TLS=1)
 	@scripts/setup kafka:$(KAFKA)
 	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA) $(if $(TLS),--tls) $(if $(RECORDS),--records $(RECORDS)) \
-		$(if $(TASKS),--tasks $(TASKS))
+		$(if $(TASKS),--tasks $(TASKS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-demo-small: $(AGENT) ## The demo with batches of three records, also to a broker with the agent (RECORDS=200000)
+demo-small: $(AGENT) ## The demo with batches of three records, also with the agent (RECORDS=200000 ROUNDS=5)
 	@scripts/setup kafka:$(KAFKA)
 	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA) --small $(if $(RECORDS),--records $(RECORDS)) \
-		$(if $(TASKS),--tasks $(TASKS))
+		$(if $(TASKS),--tasks $(TASKS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 demo-offsets: $(AGENT) ## Topics with the offsets of their source, and a group that moves (3 minutes; RECORDS=200000)
 	@scripts/setup kafka:$(KAFKA)
@@ -119,7 +119,7 @@ bench: ## Shoal and other proxies side by side; the ratios against bench/baselin
 
 bench-compare: ## Shoal of this tree and of another commit, side by side (COMMIT=HEAD~1 ROUNDS=5 INDEX=both)
 	@scripts/setup kafka:$(KAFKA)
-	@$(BIN)/python -m bench.compare $(COMMIT) --kafka $(KAFKA) --rounds $(ROUNDS) --index $(INDEX)
+	@$(BIN)/python -m bench.compare $(COMMIT) --kafka $(KAFKA) $(if $(ROUNDS),--rounds $(ROUNDS)) --index $(INDEX)
 
 bench-tls: ## TLS in Shoal, HAProxy and Kroxylicious: CPU, handshakes, latency, memory (6 minutes)
 	@scripts/setup haproxy kroxylicious kafka-proxy kafka:$(KAFKA)

@@ -16,7 +16,6 @@ from bench.command import benchmark, warn_if_busy
 from bench.overhead import baseline
 from bench.overhead.report import Figures, as_json, as_tables
 from bench.overhead.schedule import PARTS, Schedule, measure_idle
-from bench.overhead.spread import Spread
 from bench.overhead.workloads import INDEX, UNWRAP, WRAP
 from bench.proxies.configs import BrokerAddresses
 from bench.proxies.descriptors import raise_limit
@@ -28,6 +27,7 @@ from bench.proxies.start import PLAINTEXT, Proxy, Scene, start
 from bench.stage import Stage
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, running_cluster
 from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
+from shoal.scenarios.spread import Spread
 
 if TYPE_CHECKING:
     from shoal.scenarios.progress import Progress

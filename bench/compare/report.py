@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from bench.overhead.spread import Spread, ratios
+from shoal.scenarios.spread import Spread, ratios
 from shoal.scenarios.table import RULE, number, render
 
 if TYPE_CHECKING:

@@ -6,6 +6,5 @@ connections  new connections, and memory with idle ones
 index        the traffic index alone
 report       medians, as JSON and as tables
 by_peer      the same, one column per proxy
-spread       a ratio with its spread over the rounds
 baseline     the ratios of this run and those that are kept in `bench/baseline.json`
 """

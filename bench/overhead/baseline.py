@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.overhead.report import HEARTBEAT, LITTLE
-from bench.overhead.spread import Spread, ratios
 from bench.proxies.names import HAPROXY, SHOAL
+from shoal.scenarios.spread import Spread, ratios
 from shoal.scenarios.table import RULE, number, render
 
 if TYPE_CHECKING:

@@ -8,5 +8,5 @@
     kafka                 real brokers and mirrors on this machine
     running               Shoal as a process beside them
 
-`table`, `progress` and `memory` are small helpers.
+`table`, `spread`, `progress` and `memory` are small helpers.
 """

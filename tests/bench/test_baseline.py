@@ -6,9 +6,9 @@ import pytest
 from bench.overhead import baseline
 from bench.overhead.connections import Connections
 from bench.overhead.report import HEARTBEAT, LITTLE, Figures
-from bench.overhead.spread import Spread
 from bench.proxies.names import HAPROXY, SHOAL
 from bench.runs import Forwarding, Lone
+from shoal.scenarios.spread import Spread
 
 NOW = {"fetch": Spread(1.3, 1.2, 1.4), "produce": Spread(1.0, 0.9, 1.1), "wrap": Spread(2.0, 1.9, 2.1)}
 KEPT = {"fetch": Spread(1.0, 0.9, 1.1), "produce": Spread(2.0, 1.9, 2.1)}

@@ -7,8 +7,8 @@ import trio
 
 from bench.compare.commit import ROOT, Tree, checked_out, extracted
 from bench.compare.report import COMMIT, CPU_GIB, P50, THIS, Measured, as_json, as_tables, verdict
-from bench.overhead.spread import Spread
 from shoal.scenarios.kafka.errors import SetupError
+from shoal.scenarios.spread import Spread
 
 in_a_clone = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="there is no history")
 FOUND = {

@@ -21,8 +21,9 @@ from shoal.scenarios.demo.ends import read_ends, request
 from shoal.scenarios.demo.measure import STALL_S, Cast, Sample, watch
 from shoal.scenarios.demo.page import demo_page
 from shoal.scenarios.demo.phases import Phases
-from shoal.scenarios.demo.plan import ALONE, LARGE, SMALL, Plan, mirror_spec
-from shoal.scenarios.demo.report import DemoRun, Ratio, Report, as_json, as_table
+from shoal.scenarios.demo.plan import ALONE, LARGE, SMALL, Plan, Turn, mirror_spec
+from shoal.scenarios.demo.report import DemoRun, Ratio, Report, as_json
+from shoal.scenarios.demo.table import as_table
 from shoal.scenarios.kafka.broker import Cluster
 from shoal.scenarios.kafka.errors import NotReady
 from shoal.scenarios.kafka.java.jvm import Jvm
@@ -54,7 +55,7 @@ SHOAL = DemoRun(
 REPORT = Report(
     kafka="4.3.0",
     source=SOURCE,
-    runs={"mm2": MM2, "shoal": SHOAL},
+    rounds=[{"mm2": MM2, "shoal": SHOAL}],
     ratios=(Ratio("times less", "mm2", "shoal"),),
     envelopes_left=0,
 )
@@ -132,9 +133,7 @@ def test_report_has_exactly_the_form_that_was_promised() -> None:
 
 
 def test_requests_are_told_where_they_were_counted() -> None:
-    counted = replace(
-        REPORT, runs={"mm2": replace(MM2, requests=9_000), "shoal": replace(SHOAL, requests=30)}, envelopes_left=0
-    )
+    counted = replace(REPORT, rounds=[{"mm2": replace(MM2, requests=9_000), "shoal": replace(SHOAL, requests=30)}])
     report = as_json(counted)
     assert report["batches"] == 10
     assert [run["requests"] for run in report["runs"].values()] == [9_000, 30]
@@ -157,8 +156,9 @@ def test_with_tls_brokers_mirror_and_shoal_have_no_listener_without(tmp_path: Pa
     broker = (tmp_path / "source" / "node-1" / "server.properties").read_text()
     assert "PLAINTEXT" not in next(line for line in broker.splitlines() if line.startswith("listeners"))
 
+    alone = Turn(round=1, run="a", how=LARGE.runs[ALONE])
     for shoal in (None, Shoal(cast("Process", None), "127.0.0.1:1", "127.0.0.1:2")):
-        mirror = mirror_spec(plan, LARGE.runs[ALONE], source, target, "a", shoal).properties()
+        mirror = mirror_spec(plan, alone, source, target, shoal).properties()
         assert mirror["a.security.protocol"] == mirror["B.security.protocol"] == "SSL"
         assert mirror["a.ssl.truststore.location"] == str(authority.certificate)
     assert set(plan.shoal_options()[::2]) == {
@@ -182,8 +182,41 @@ def test_table_sets_mirror_and_proxy_against_the_mirror_alone() -> None:
     assert rows["batches"][-2:] == ["20", "10"]
 
 
+def test_figures_of_several_rounds_are_medians_with_their_range() -> None:
+    slow, fast = replace(SHOAL, wall_s=4.0), replace(SHOAL, wall_s=2.0)
+    report = replace(REPORT, rounds=[{"mm2": MM2, "shoal": shoal} for shoal in (slow, SHOAL, fast)])
+    lines = [" ".join(line.split()) for line in as_table(report).splitlines()]
+    assert "wall time, s 20.0 2.5 8.0x" in lines
+    assert "range of 3 rounds" in lines
+    assert "wall time, s 20.0 to 20.0 2.0 to 4.0 5.0 to 10.0" in lines
+
+    found = as_json(report)["runs"]["shoal"]
+    assert found["wall_s"] == 2.5
+    assert [each["wall_s"] for each in found["rounds"]] == [4.0, 2.5, 2.0]
+    assert found["rounds"][0].keys() == {"wall_s", "cpu_s", "peak_mib", "equal"}
+
+
+def test_a_difference_in_any_round_makes_the_report_bad() -> None:
+    bad = replace(SHOAL, difference="partition 0 differs")
+    report = replace(REPORT, rounds=[{"mm2": MM2, "shoal": shoal} for shoal in (SHOAL, bad, SHOAL)])
+    assert not report.good
+    assert report.differences() == ["shoal, round 2: partition 0 differs"]
+    assert not as_json(report)["runs"]["shoal"]["equal"]
+    assert "NOT EQUAL" in as_table(report)
+
+
+def test_every_run_is_in_each_round_and_has_its_own_alias(tmp_path: Path) -> None:
+    admin = Address("127.0.0.1", 9190)
+    plan = Plan(comparison=LARGE, kafka="4.3.0", records=1_000, work=tmp_path, admin=admin, rounds=3)
+    first, second, third = ([turn.run for turn in turns] for turns in plan.turns())
+    assert first == third == second[::-1] == list(LARGE.runs)
+    aliases = [turn.alias for turns in plan.turns() for turn in turns]
+    assert len(set(aliases)) == 3 * len(LARGE.runs)
+    assert aliases[: len(LARGE.runs)] == list(LARGE.runs)
+
+
 def test_a_difference_makes_the_report_bad() -> None:
-    bad = replace(REPORT, runs={"mm2": MM2, "shoal": replace(SHOAL, difference="partition 0 differs")})
+    bad = replace(REPORT, rounds=[{"mm2": MM2, "shoal": replace(SHOAL, difference="partition 0 differs")}])
     assert REPORT.good
     assert not bad.good
     assert [run["equal"] for run in as_json(bad)["runs"].values()] == [True, False]
@@ -282,17 +315,20 @@ def test_the_page_shows_the_figures_and_each_run_over_time() -> None:
         Sample(at_s=at / 4, records=at * 10, cpu_s={"mirror": at / 8, "proxy": at / 40}, mib=mib) for at in range(11)
     )
     runs = {"mm2": replace(MM2, samples=looks), "shoal": replace(SHOAL, samples=looks)}
-    html = demo_page(replace(REPORT, runs=runs), "demo, Kafka 4.3.0", ["Two cores."])
+    html = demo_page(replace(REPORT, rounds=[runs]), "demo, Kafka 4.3.0", ["Two cores."])
     for text in ("8.0x", "through Shoal: Shoal", "MM2 alone: MirrorMaker 2", "cores", "Two cores.", "<svg"):
         assert text in html
     assert "MM2 alone: Shoal" not in html
     assert "NO" not in html
+    several = demo_page(replace(REPORT, rounds=[runs, runs]), "demo, Kafka 4.3.0", [])
+    assert "8.0x (8.0 to 8.0)" in several
+    assert "median time" in several
 
 
 def test_the_page_says_what_is_wrong() -> None:
     look = Sample(at_s=0.0, records=0, cpu_s={"mirror": 0.0, "proxy": 0.0}, mib={"mirror": 1.0, "proxy": 1.0})
     bad = replace(SHOAL, difference="offset 7: other value", samples=(look,))
     runs = {"mm2": replace(MM2, samples=(look,)), "shoal": bad}
-    html = demo_page(replace(REPORT, runs=runs, envelopes_left=3), "demo", [])
+    html = demo_page(replace(REPORT, rounds=[runs], envelopes_left=3), "demo", [])
     assert '<div class="bad"><dt>every record equal</dt><dd>NO</dd></div>' in html
     assert '<div class="bad"><dt>envelopes left</dt><dd>3</dd></div>' in html

@@ -21,7 +21,8 @@ from shoal.scenarios.demo.demo import phases_of, run_demo
 from shoal.scenarios.demo.page import demo_page
 from shoal.scenarios.demo.phases import Phases
 from shoal.scenarios.demo.plan import BROKER_HEAP, LARGE, PARTITIONS, SMALL, TASKS, TUNING, Plan, RunPlan, alone_only
-from shoal.scenarios.demo.report import Report, as_json, as_table
+from shoal.scenarios.demo.report import as_json
+from shoal.scenarios.demo.table import as_table
 from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
 from shoal.scenarios.kafka.ports import LOOPBACK, free_port, is_free
 from shoal.scenarios.kafka.security.certificates import Authority
@@ -30,9 +31,11 @@ from shoal.scenarios.progress import Progress
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+_MEDIANS = "Medians of the rounds; ratios are medians of the ratios of each round."
 _TLS = "TLS on every connection: the brokers' only listeners, MirrorMaker 2, and both sides of Shoal."
 ADMIN_PORT = 9190  # as in the guides
 RECORDS_AT_LEAST = 1_000  # fewer are no measurement
+ROUNDS_AT_MOST = 8  # hours; of more, Spread leaves out the ends
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,6 +49,8 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--records", type=record_count(RECORDS_AT_LEAST), help=what)
     what = f"tasks.max of MirrorMaker 2, except in a run that is alone at its best (default: {TASKS})"
     arguments.add_argument("--tasks", type=int, choices=range(1, PARTITIONS + 1), default=TASKS, help=what)
+    what = "rounds of all runs, in turns; medians are printed (default: 1)"
+    arguments.add_argument("--rounds", type=int, choices=range(1, ROUNDS_AT_MOST + 1), default=1, help=what)
     what = "directory for report.json, logs and temporary data (default: in build)"
     arguments.add_argument("--out", type=Path, help=what)
     return arguments
@@ -61,11 +66,12 @@ def main() -> int:
         records=options.records or demo.records,
         work=out / "work",
         tasks=options.tasks,
+        rounds=options.rounds,
         authority=_authority(out / "certificates") if options.tls else None,
         admin=Address(LOOPBACK, ADMIN_PORT if is_free(ADMIN_PORT) else free_port()),
     )
     progress = Progress(sys.stdout)
-    phases = Phases(progress, phases_of(demo))
+    phases = Phases(progress, phases_of(plan))
     progress.say(_opening(plan))
     report = attempt(partial(trio.run, run_demo, plan, phases), progress, phases, plan.work)
     if isinstance(report, int):
@@ -75,7 +81,7 @@ def main() -> int:
     notes = _notes(plan)
     looks = target.with_suffix(".html")
     looks.write_text(demo_page(report, _title(plan), notes), encoding="utf-8")
-    progress.say("\n".join(["", as_table(report), "", *notes, *_differences(report), f"Figures: {target}"]))
+    progress.say("\n".join(["", as_table(report), "", *notes, *report.differences(), f"Figures: {target}"]))
     progress.say(f"Report:  {looks.as_uri()}")
     return OK if report.good else NOT_EQUAL
 
@@ -100,6 +106,7 @@ def _title(plan: Plan) -> str:
 def _notes(plan: Plan) -> list[str]:
     runs = plan.comparison.runs.values()
     return [
+        *([_MEDIANS] if plan.rounds > 1 else []),
         "Measured from the first mirrored record to the last, on warm brokers; MirrorMaker 2 was started for each run.",
         f"JVM options are those of Kafka's scripts ({BROKER_HEAP} of heap for a broker), except as follows.",
         *(f"{run.column}: {' '.join(run.java.argv())}." for run in runs if run.java is not KAFKAS),
@@ -110,10 +117,6 @@ def _notes(plan: Plan) -> list[str]:
         *([_TLS] if plan.authority else []),
         "Through Shoal, MirrorMaker 2 has the lines in mm2.properties that `shoal mirror` prints.",
     ]
-
-
-def _differences(report: Report) -> list[str]:
-    return [f"{name}: {run.difference}" for name, run in report.runs.items() if run.difference]
 
 
 def _description(run: RunPlan, options: Sequence[str]) -> str:

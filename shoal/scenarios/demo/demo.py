@@ -25,16 +25,19 @@ from shoal.scenarios.kafka.java.jars import jars
 from shoal.scenarios.kafka.segments import SegmentContents, segment_contents
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from shoal.scenarios.demo.phases import Phase, Phases
-    from shoal.scenarios.demo.plan import Comparison
+    from shoal.scenarios.demo.plan import Comparison, Turn
+    from shoal.scenarios.demo.report import DemoRun
 
 __all__ = ["phases_of", "run_demo"]
 
 _MB, _KB = 1_000_000, 1_000
 
 
-def phases_of(comparison: Comparison) -> int:
-    return 7 + len(comparison.runs) * PHASES_OF_A_RUN
+def phases_of(plan: Plan) -> int:
+    return 7 + sum(map(len, plan.turns())) * PHASES_OF_A_RUN
 
 
 async def run_demo(plan: Plan, phases: Phases) -> Report:
@@ -62,14 +65,20 @@ async def run_demo(plan: Plan, phases: Phases) -> Report:
             original = await read_copy(source.bootstrap, TOPIC, login=source.login)
             phase.done(f"{original.records:,} records, a fingerprint of each kept")
         mirror = MirrorRun(plan=plan, phases=phases, source=source, targets=targets, original=original, proxies=proxies)
-        runs = {name: await mirror.run(name, how) for name, how in plan.comparison.runs.items()}
+        rounds = [await _round(mirror, turns) for turns in plan.turns()]
         clusters = [source, *targets.values()]
         with phases.phase("look for envelopes") as phase:
             left = await _envelopes(clusters, phase)
     for cluster in clusters:
         shutil.rmtree(only_node(cluster).data)
     ratios = plan.comparison.ratios
-    return Report(kafka=plan.kafka, source=filled, runs=runs, ratios=ratios, envelopes_left=left)
+    return Report(kafka=plan.kafka, source=filled, rounds=rounds, ratios=ratios, envelopes_left=left)
+
+
+async def _round(mirror: MirrorRun, turns: Sequence[Turn]) -> Mapping[str, DemoRun]:
+    """By run, in the order of the plan."""
+    found = {turn.run: await mirror.run(turn) for turn in turns}
+    return {run: found[run] for run in mirror.plan.comparison.runs}
 
 
 async def _targets(plan: Plan, stack: AsyncExitStack) -> dict[bool, Cluster]:

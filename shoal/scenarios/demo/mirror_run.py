@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from shoal.scenarios.demo.ends import EndOffsets
 from shoal.scenarios.demo.measure import Cast, Measured, measure
-from shoal.scenarios.demo.plan import PARTITIONS, TOPIC, Plan, RunPlan, mirror_spec, only_node
+from shoal.scenarios.demo.plan import PARTITIONS, TOPIC, Plan, Turn, mirror_spec, only_node
 from shoal.scenarios.demo.report import MIRROR, PROXY, SOURCE, TARGET, DemoRun
 from shoal.scenarios.kafka.content.compare import first_difference
 from shoal.scenarios.kafka.content.copies import Copy, read_copy
+from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.metrics import requests
 from shoal.scenarios.kafka.mirror import Mirror, running_mirror
 from shoal.scenarios.kafka.segments import segment_contents
@@ -40,23 +41,26 @@ class MirrorRun:
     original: Copy
     proxies: Proxies
 
-    async def run(self, name: str, how: RunPlan) -> DemoRun:
+    async def run(self, turn: Turn) -> DemoRun:
         """Raises HarnessError when a process does not start, ends, or stalls."""
-        target = self.targets[how.agent]
-        with self.phases.phase(how.title) as phase:
+        target = self.targets[turn.how.agent]
+        with self.phases.phase(self._title(turn)) as phase:
             before = await self._requests(target)
-            topic, measured = await self._mirrored(name, how, phase)
+            topic, measured = await self._mirrored(turn, phase)
             after = await self._requests(target)
         with self.phases.phase("compare every record") as phase:
             difference = await self._compared(target, topic, phase)
+        found = segment_contents(only_node(target).data, topic)
+        if difference is None and turn.round < self.plan.rounds:
+            await Topics(target.bootstrap, login=target.login).delete(topic)
         return DemoRun(
-            column=how.column,
+            column=turn.how.column,
             wall_s=measured.wall_s,
             cpu_s=measured.cpu_s,
             peak_mib=measured.peak_mib,
             samples=measured.samples,
             difference=difference,
-            copy=segment_contents(only_node(target).data, topic),
+            copy=found,
             requests=None if before is None or after is None else after - before,
         )
 
@@ -64,12 +68,15 @@ class MirrorRun:
         """Produce requests to the target, those for the mirror's own topics included."""
         return await requests(only_node(target), "Produce") if self.plan.comparison.counts_requests else None
 
-    async def _mirrored(self, name: str, how: RunPlan, phase: Phase) -> tuple[str, Measured]:
+    def _title(self, turn: Turn) -> str:
+        return turn.how.title if self.plan.rounds == 1 else f"round {turn.round}, {turn.how.column}"
+
+    async def _mirrored(self, turn: Turn, phase: Phase) -> tuple[str, Measured]:
         """The name of the copy, and the measurements."""
-        work, target = self.plan.work / name, self.targets[how.agent]
+        work, target = self.plan.work / turn.alias, self.targets[turn.how.agent]
         async with AsyncExitStack() as stack:
-            shoal = await self.proxies.of(name)
-            spec = mirror_spec(self.plan, how, self.source, target, name, shoal)
+            shoal = await self.proxies.of(turn)
+            spec = mirror_spec(self.plan, turn, self.source, target, shoal)
             topic = spec.remote_topic(TOPIC)
             mirror = await stack.enter_async_context(running_mirror(work, spec))
             ends = stack.enter_context(EndOffsets(target.bootstrap, topic, PARTITIONS, target.login.ssl_context()))

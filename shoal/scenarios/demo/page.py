@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from matplotlib.ticker import FuncFormatter
 
-from shoal.scenarios.demo.report import MIRROR, PROXY, ROLES
+from shoal.scenarios.demo.report import MIRROR, PROXY, ROLES, cpu_of, peak_of
+from shoal.scenarios.demo.table import as_range, times
 from shoal.scenarios.report.charts import count_label, lines
 from shoal.scenarios.report.page import page
 from shoal.scenarios.report.report import Chart, Column, Fact, Report, Section, Table
@@ -20,8 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from shoal.scenarios.demo.measure import Sample
-    from shoal.scenarios.demo.report import DemoRun
+    from shoal.scenarios.demo.report import DemoRun, FigureOf
     from shoal.scenarios.demo.report import Report as DemoReport
+    from shoal.scenarios.spread import Spread
 
 __all__ = ["demo_page"]
 
@@ -33,11 +36,8 @@ _mib = FuncFormatter(lambda value, _=None: f"{value:,.0f} MiB")
 
 def demo_page(report: DemoReport, title: str, notes: Sequence[str]) -> str:
     """HTML. `notes`: how it was measured."""
-    runs = list(report.runs.values())
-    speed, cpu = (
-        report.times_less(figures)[0].rstrip("x")
-        for figures in ([run.wall_s for run in runs], [run.mirroring_cpu_s for run in runs])
-    )
+    runs = report.typical()
+    speed, cpu = (times(report.times_less(attrgetter(name))[0]).rstrip("x") for name in ("wall_s", "mirroring_cpu_s"))
     says = f"{speed} times less time and {cpu} times less CPU of mirror and proxy."
     facts = [
         Fact(name="records", value=f"{report.source.records:,}"),
@@ -46,41 +46,56 @@ def demo_page(report: DemoReport, title: str, notes: Sequence[str]) -> str:
         Fact(name="cores", value=str(os.cpu_count())),
         Fact(
             name="every record equal",
-            value="yes" if all(run.equal for run in runs) else "NO",
-            bad=not all(run.equal for run in runs),
+            value="NO" if report.differences() else "yes",
+            bad=bool(report.differences()),
         ),
         Fact.count("envelopes left", report.envelopes_left, bad=True),
     ]
     figures = Section(heading="Figures", says=says, content=[_figures(report)])
-    sections = [figures, *_over_time(runs), Section(heading="How", says=" ".join(notes), content=[])]
+    sections = [
+        figures,
+        *_over_time(runs, rounds=len(report.rounds)),
+        Section(heading="How", says=" ".join(notes), content=[]),
+    ]
     return page(Report(job="demo", title=title, facts=facts, sections=sections, tables={}))
 
 
 def _figures(report: DemoReport) -> Table:
-    headings = [*(run.column for run in report.runs.values()), *(one.heading for one in report.ratios)]
+    headings = [*(run.column for run in report.typical()), *(one.heading for one in report.ratios)]
     columns = [Column(key="", heading=""), *(Column(key=name, heading=name, form="") for name in headings)]
     rows = [
-        dict(zip(("", *headings), (label, *map(number, found), *report.times_less(found)), strict=True))
-        for label, found in _measured(list(report.runs.values()))
+        dict(zip(("", *headings), (label, *_cells(report, figure)), strict=True))
+        for label, figure in _measured(counts_requests=report.counts_requests)
     ]
     return Table(columns=columns, rows=rows)
 
 
-def _measured(runs: Sequence[DemoRun]) -> Iterator[tuple[str, list[float | None]]]:
-    yield "wall time, s", [run.wall_s for run in runs]
-    yield "CPU of mirror and proxy, s", [run.mirroring_cpu_s for run in runs]
-    for role in ROLES:
-        yield f"CPU of {role.replace('_', ' ')}, s", [run.cpu_s.get(role) for run in runs]
-    for role in ROLES:
-        yield f"peak memory of {role.replace('_', ' ')}, MiB", [run.peak_mib.get(role) for run in runs]
-    if any(run.requests is not None for run in runs):
-        yield "Produce requests", [run.requests for run in runs]
+def _cells(report: DemoReport, figure: FigureOf) -> Iterator[str]:
+    for shown, spreads in ((_median, report.figures(figure)), (times, report.times_less(figure))):
+        for found in spreads:
+            yield f"{shown(found)} ({as_range(found)})" if found and len(report.rounds) > 1 else shown(found)
 
 
-def _over_time(runs: Sequence[DemoRun]) -> Iterator[Section]:
+def _median(found: Spread | None) -> str:
+    return number(found and found.median)
+
+
+def _measured(*, counts_requests: bool) -> Iterator[tuple[str, FigureOf]]:
+    yield "wall time, s", attrgetter("wall_s")
+    yield "CPU of mirror and proxy, s", attrgetter("mirroring_cpu_s")
+    for role in ROLES:
+        yield f"CPU of {role.replace('_', ' ')}, s", cpu_of(role)
+    for role in ROLES:
+        yield f"peak memory of {role.replace('_', ' ')}, MiB", peak_of(role)
+    if counts_requests:
+        yield "Produce requests", attrgetter("requests")
+
+
+def _over_time(runs: Sequence[DemoRun], *, rounds: int) -> Iterator[Section]:
     x = "seconds since the first record"
+    says = "Each run in the round where it took its median time." if rounds > 1 else ""
     records = {run.column: _curve(run.samples, lambda sample: sample.records) for run in runs}
-    yield _section("Records on the target", "", lines(records, label=x, counted="records", form=count_label))
+    yield _section("Records on the target", says, lines(records, label=x, counted="records", form=count_label))
     cpu = {name: _cores(samples, role) for name, role, samples in _series(runs)}
     says = "Averages over a second. A core that is busy is 1."
     yield _section("CPU of mirror and proxy", says, lines(cpu, label=x, counted="cores", form=_plain))

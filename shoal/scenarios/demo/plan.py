@@ -37,6 +37,7 @@ __all__ = [
     "Comparison",
     "Plan",
     "RunPlan",
+    "Turn",
     "alone_only",
     "mirror_spec",
     "only_node",
@@ -70,6 +71,21 @@ class RunPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One run of one round."""
+
+    round: int
+    """From 1."""
+    run: str
+    how: RunPlan
+
+    @property
+    def alias(self) -> str:
+        """The source cluster's name in this mirror: it prefixes the copy and keeps mirrors apart."""
+        return self.run if self.round == 1 else f"{self.run}_{self.round}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """The topic to mirror, and the runs to compare, by name; the first is ALONE."""
 
@@ -97,8 +113,17 @@ class Plan:
     """Shoal's pages."""
     tasks: int = TASKS
     """`tasks.max` of MirrorMaker 2."""
+    rounds: int = 1
     authority: Authority | None = None
     """Issues all certificates; None: no TLS."""
+
+    def turns(self) -> list[list[Turn]]:
+        """All runs of each round. Every other round has them backwards, so that none always comes after the same."""
+        rounds = [
+            [Turn(round=at, run=run, how=how) for run, how in self.comparison.runs.items()]
+            for at in range(1, self.rounds + 1)
+        ]
+        return [turns[::-1] if at % 2 else turns for at, turns in enumerate(rounds)]
 
     def cluster(self, *, agent: bool = False) -> ClusterSpec:
         counts = self.comparison.counts_requests
@@ -176,10 +201,8 @@ def alone_only(comparison: Comparison) -> Mapping[str, str]:
     return {"B.producer.compression.type": comparison.codec}
 
 
-def mirror_spec(
-    plan: Plan, how: RunPlan, source: Cluster, target: Cluster, alias: str, shoal: Shoal | None
-) -> MirrorSpec:
-    """`alias`: of the source, and therefore the prefix of the copy's name."""
+def mirror_spec(plan: Plan, turn: Turn, source: Cluster, target: Cluster, shoal: Shoal | None) -> MirrorSpec:
+    how, alias = turn.how, turn.alias
     return MirrorSpec(
         source_alias=alias,
         source=source.bootstrap,

@@ -1,11 +1,14 @@
-"""The result of the demo: `report.json` and a printed table."""
+"""The result of the demo, over its rounds, and `report.json`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shoal.scenarios.table import RULE, number, ratio, render
+from shoal.scenarios.spread import Spread, ratios
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,14 +23,15 @@ __all__ = [
     "SOURCE",
     "TARGET",
     "DemoRun",
+    "FigureOf",
     "Ratio",
     "Report",
     "as_json",
-    "as_table",
+    "cpu_of",
+    "peak_of",
 ]
 
 MIRROR, PROXY, SOURCE, TARGET = ROLES = ("mirror", "proxy", "source_broker", "target_broker")
-_MB = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,19 @@ class DemoRun:
         return self.cpu_s[MIRROR] + self.cpu_s.get(PROXY, 0.0)
 
 
+FigureOf = Callable[[DemoRun], float | None]
+"""One of a run's figures; None where it was not measured."""
+_wall_s: Callable[[DemoRun], float] = attrgetter("wall_s")
+
+
+def cpu_of(role: str) -> FigureOf:
+    return lambda run: run.cpu_s.get(role)
+
+
+def peak_of(role: str) -> FigureOf:
+    return lambda run: run.peak_mib.get(role)
+
+
 class Ratio(NamedTuple):
     """How many times less `by` needs than `of`, by the names of the runs."""
 
@@ -64,89 +81,73 @@ class Ratio(NamedTuple):
 class Report:
     kafka: str
     source: SegmentContents
-    runs: Mapping[str, DemoRun]
+    rounds: Sequence[Mapping[str, DemoRun]]
+    """All runs, by name, in the same order in each round."""
     ratios: tuple[Ratio, ...]
-    envelopes_left: int  # in any topic of all clusters
+    envelopes_left: int
+    """In any topic of all clusters that is left after the last round."""
 
     @property
     def good(self) -> bool:
-        return not self.envelopes_left and all(run.equal for run in self.runs.values())
+        return not self.envelopes_left and not self.differences()
 
-    def times_less(self, figures: Sequence[float | None]) -> list[str]:
-        """`figures`: one per run, in their order. For each of `ratios` its text."""
-        found = dict(zip(self.runs, figures, strict=True))
-        return [ratio(found[one.of], found[one.by]) for one in self.ratios]
+    def differences(self) -> list[str]:
+        return [
+            f"{name}, round {at}: {run.difference}" if len(self.rounds) > 1 else f"{name}: {run.difference}"
+            for at, runs in enumerate(self.rounds, 1)
+            for name, run in runs.items()
+            if run.difference is not None
+        ]
+
+    def typical(self) -> list[DemoRun]:
+        """Each run in the round where it took the median time."""
+        by_time = (sorted(self.of(name), key=_wall_s) for name in self.rounds[0])
+        return [measured[(len(measured) - 1) // 2] for measured in by_time]
+
+    def of(self, name: str) -> list[DemoRun]:
+        """A run in all rounds."""
+        return [runs[name] for runs in self.rounds]
+
+    def figures(self, figure: FigureOf) -> list[Spread | None]:
+        """One per run; None where it was not measured."""
+        return [_spread([figure(run) for run in self.of(name)]) for name in self.rounds[0]]
+
+    def times_less(self, figure: FigureOf) -> list[Spread | None]:
+        """One for each of `ratios`."""
+        return [
+            _spread(ratios(*([figure(run) for run in self.of(name)] for name in (one.of, one.by))))
+            for one in self.ratios
+        ]
 
     @property
     def counts_requests(self) -> bool:
-        return any(run.requests is not None for run in self.runs.values())
+        return any(run.requests is not None for run in self.rounds[0].values())
+
+
+def _spread(values: Sequence[float | None]) -> Spread | None:
+    measured = [value for value in values if value is not None]
+    return Spread.of(measured) if measured else None
 
 
 def as_json(report: Report) -> dict[str, Any]:
+    """Medians of the rounds. With more than one, each run has the figures of all `rounds`, too."""
     return {
         "kafka": report.kafka,
         **({"batches": report.source.batches} if report.counts_requests else {}),
         "records": report.source.records,
         "compressed_bytes": report.source.size,
-        "runs": {name: _run_json(run) for name, run in report.runs.items()},
+        "runs": {name: _run_json(report.of(name)) for name in report.rounds[0]},
         "envelopes_left": report.envelopes_left,
     }
 
 
-def _run_json(run: DemoRun) -> dict[str, Any]:
+def _run_json(rounds: Sequence[DemoRun]) -> dict[str, Any]:
+    requests = [run.requests for run in rounds if run.requests is not None]
     return {
-        "wall_s": round(run.wall_s, 2),
-        "cpu_s": {role: round(run.cpu_s.get(role, 0.0), 2) for role in ROLES},
-        "peak_mib": {role: round(run.peak_mib.get(role, 0.0), 1) for role in ROLES},
-        "equal": run.equal,
-        **({} if run.requests is None else {"requests": run.requests}),
+        "wall_s": round(median(run.wall_s for run in rounds), 2),
+        "cpu_s": {role: round(median(run.cpu_s.get(role, 0.0) for run in rounds), 2) for role in ROLES},
+        "peak_mib": {role: round(median(run.peak_mib.get(role, 0.0) for run in rounds), 1) for role in ROLES},
+        "equal": all(run.equal for run in rounds),
+        **({"requests": round(median(requests))} if requests else {}),
+        **({"rounds": [_run_json([run]) for run in rounds]} if len(rounds) > 1 else {}),
     }
-
-
-def as_table(report: Report) -> str:
-    runs = list(report.runs.values())
-
-    def compared(label: str, figures: Sequence[float | None], digits: int = 1) -> Sequence[str]:
-        return (label, *(number(figure, digits) for figure in figures), *report.times_less(figures))
-
-    def by_role(roles: Sequence[str], found: Sequence[Mapping[str, float]]) -> list[Sequence[str]]:
-        return [compared(f"  {role.replace('_', ' ')}", [of_roles.get(role) for of_roles in found]) for role in roles]
-
-    return render(
-        [
-            ("", *(run.column for run in runs), *(one.heading for one in report.ratios)),
-            RULE,
-            compared("wall time, s", [run.wall_s for run in runs]),
-            _listed("records per second", [number(report.source.records / run.wall_s, 0) for run in runs]),
-            RULE,
-            ("CPU seconds",),
-            *by_role((MIRROR, PROXY), [run.cpu_s for run in runs]),
-            compared("  mirror and proxy", [run.mirroring_cpu_s for run in runs]),
-            *by_role((SOURCE, TARGET), [run.cpu_s for run in runs]),
-            compared("  all of them", [sum(run.cpu_s.values()) for run in runs]),
-            RULE,
-            ("peak memory, MiB",),
-            *by_role(ROLES, [run.peak_mib for run in runs]),
-            RULE,
-            *(
-                [compared("produce requests", [run.requests for run in runs], 0), RULE]
-                if report.counts_requests
-                else []
-            ),
-            ("the copy",),
-            _listed("  records as in the source", [_equality(run) for run in runs]),
-            _listed("  batches", [number(run.copy.batches, 0) for run in runs]),
-            _listed("  size, MB", [number(run.copy.size / _MB) for run in runs]),
-            _listed("  compression", [", ".join(run.copy.codecs) for run in runs]),
-            RULE,
-            _listed("envelopes left in any topic", [*[""] * (len(runs) - 1), number(report.envelopes_left, 0)]),
-        ]
-    )
-
-
-def _listed(label: str, texts: Sequence[str]) -> Sequence[str]:
-    return (label, *texts)
-
-
-def _equality(run: DemoRun) -> str:
-    return f"{run.copy.records:,}" if run.equal else "NOT EQUAL"

@@ -2,7 +2,7 @@ from statistics import StatisticsError
 
 import pytest
 
-from bench.overhead.spread import Spread, ratios
+from shoal.scenarios.spread import Spread, ratios
 
 
 def test_a_spread_is_the_median_and_the_extremes_of_the_rounds() -> None:

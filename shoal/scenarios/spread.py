@@ -1,4 +1,4 @@
-"""A ratio that was measured once per round: the median and the spread of the rounds, and what a change of it means."""
+"""What was measured once per round: the median and the spread of the rounds, and what a change of it means."""
 
 from __future__ import annotations
 
