@@ -53,7 +53,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             parser="shoal.proxy.cli.observe.clients:parser",
         ),
         "capture": Command(
-            what="list, print, verify and compact captured traffic",
+            what="read captured traffic: ls, cat, verify, compact, to-pcap",
             function="shoal.scenarios.capture.cli:main",
             parser="shoal.scenarios.capture.cli:parser",
             extra="capture",
@@ -85,7 +85,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             extra="scenarios",
         ),
         "spark": Command(
-            what="analyse captured traffic with Spark: batch sizes, coalescing, audit, clients",
+            what="analyse captured traffic with Spark: batch sizes, coalescing, audit, cascade",
             function="shoal.scenarios.spark_command:main",
             parser="shoal.scenarios.jobs.arguments:parser",
             extra="spark",

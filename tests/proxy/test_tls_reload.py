@@ -100,7 +100,7 @@ async def test_sighup_reads_everything_and_says_so(tmp_path: Path, caplog: pytes
 
     async def said() -> str:
         caplog.clear()
-        await server.reload()
+        await server.reread_files()
         return caplog.messages[-1]
 
     try:
@@ -128,7 +128,7 @@ async def test_a_broken_pair_is_one_error_at_a_signal(tmp_path: Path, caplog: py
     (tmp_path / "data" / "key.pem").write_text("broken")
     try:
         assert await server.reconfigure(lambda: server.settings, lambda _: {}) is None
-        await server.reload()
+        await server.reread_files()
     finally:
         server.close()
     (error,) = (one.message for one in caplog.records if one.levelname == "ERROR")

@@ -18,7 +18,7 @@ import trio
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import read_request_header
 from shoal.proxy.config.settings import Address
-from shoal.proxy.connection.pending import Edit, OwnAnswer, OwnRequest, OwnRequests, PendingAnswer
+from shoal.proxy.connection.pending import EditAnswer, OwnAnswer, OwnRequest, OwnRequests, PendingAnswer
 from shoal.proxy.connection.routes import Decision
 from shoal.proxy.events.logs import LogThrottle
 from shoal.proxy.net.transport import PeerLost
@@ -176,7 +176,7 @@ class Link:
         asked = entry.answer if isinstance(entry.answer, OwnRequest) else None
         if asked is not None:
             asked.deliver(bytearray(frame))
-        elif isinstance(entry.answer, Edit):
+        elif isinstance(entry.answer, EditAnswer):
             edited = entry.answer.edit(self, entry, bytearray(frame))
             self._tell(bytes(edited) if isinstance(edited, (bytes, bytearray, memoryview)) else b"".join(edited))
         else:

@@ -7,5 +7,4 @@ proxy_protocol the header in which a load balancer sends the client's address
 splice         replace ranges of a frame without copying the rest
 crc            CRC-32C, patched and combined without a second pass
 compression    the four codecs with bounded output; plain_stream decompresses in steps
-sasl           PLAIN and SCRAM, for Shoal's own log-in
 """

@@ -58,7 +58,6 @@ class AdminPort:
         self._throttle = LogThrottle()
         self._clients: dict[HttpConnection, trio.CancelScope] = {}  # the oldest first
         self.address = Address(address.host, self.sock.getsockname()[1])
-        self.accepted = 0
 
     async def run(self, pages: Mapping[str, Page]) -> None:
         """Serve until cancelled."""
@@ -72,7 +71,6 @@ class AdminPort:
                     except OSError as error:
                         await self._cannot_accept(error)
                         continue
-                    self.accepted += 1
                     await self.share.run(self._make_room, seconds=_ACCEPT_SECONDS, turn=Turn.ACCEPT)
                     nursery.start_soon(self._serve, trio.SocketStream(client), answer)
 

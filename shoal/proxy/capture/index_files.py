@@ -41,7 +41,6 @@ class IndexFiles:
         self.proxy = secrets.token_hex(4)
         self.number = 0
         self.size = 0  # of the open file
-        self.removed = 0  # files, to keep the cap
         self._fd = -1
         self._started_ns = time.time_ns()
 
@@ -131,5 +130,4 @@ class IndexFiles:
             return False
         finally:
             os.close(fd)
-        self.removed += 1
         return True

@@ -1,10 +1,9 @@
-"""The commands `shoal mirror`, `run`, `check`, `probe` and `users`.
+"""The commands of `shoal` that need no scenarios; `shoal/cli.py` lists all.
 
-    main -> flags | config -> Settings -> run -> server
-                                           |
-                                           +-- report (traffic), stall_watch (the event loop hangs)
+    main (mirror, run, check, probe) -> flags | config -> Settings -> serving -> lifecycle.server
 
-`mm2_lines` prints what a MirrorMaker 2 configuration needs, `doctor` checks one (`shoal check`). `probe` tests whether
-brokers take several batches per partition, and `users` keeps the file of those that log in at Shoal. `exit_codes` turns
-an error into an exit code and a message. `check` and `--help` import neither trio nor the proxy.
+The others have a file or a folder each: `observe` (status, top, clients), `groups`, `promote`, `translate`, `gaps`,
+`reload`, `users`. `mm2_lines` and `mm2_java` print what MirrorMaker 2 needs, `doctor` is `shoal check`, `survey` asks
+the leaders of all partitions. `exit_codes` turns an error into an exit code and a message. `check` and `--help` import
+no trio.
 """

@@ -183,10 +183,13 @@ def _check(flags: argparse.Namespace) -> int:
             raise OperatorError.of(
                 "shoal check", "give the file to check, or -c shoal.toml, or both (see shoal check --help)"
             )
-        if settings.capture is not None:
+        if settings.capture is not None or settings.raw_capture is not None:
             from shoal.proxy.capture.index import require_directory  # loads slowly, see `_serve`
 
-            require_directory(settings.capture)
+            if settings.capture is not None:
+                require_directory(settings.capture)
+            if settings.raw_capture is not None:
+                require_directory(settings.raw_capture, "capture.raw.directory")
         require_state_dir(settings.state_dir, create=False)
         warnings = list(doubts(settings))
         if settings.has_tls:

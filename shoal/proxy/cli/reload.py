@@ -26,7 +26,8 @@ answers what is applied, what is for new connections only, and what needs a
 restart (docs/configuration.md has it for each key). kill -HUP does the same,
 and the answer is in the log.
 
-exit codes: 0 reloaded, 1 refused: the former configuration stays in use
+exit codes: 0 reloaded, 1 refused: the former configuration stays in use,
+2 wrong arguments or file, or no running Shoal answers
 """
 
 

@@ -74,11 +74,11 @@ class Cluster:
         self.tls = None if settings.tls is None else _context(settings.name, settings.tls)
         self.contact = Contact()
         self._logins: list[BrokerLogin] = []
-        self.upstream = self._upstream(settings, settings.sasl, "sasl")
+        self.upstream = self._upstream(settings.sasl, "sasl")
         self._may_have_tls: bool | None = None  # None: not tried
         self.anonymous = Upstream(limits, tls=self.tls, contact=self.contact)  # without a login
         self._upstreams = {
-            named.name: self._upstream(settings, named, f"credentials {named.name!r}") for named in settings.credentials
+            named.name: self._upstream(named, f"credentials {named.name!r}") for named in settings.credentials
         }
         self.cluster_id: str | None = None
         self.when_identified: list[Callable[[str], None]] = []  # called with the cluster's id when it is known
@@ -94,7 +94,7 @@ class Cluster:
         self._ids: OrderedDict[str, bytes] = OrderedDict()
         self._partition_counts: OrderedDict[str, int] = OrderedDict()
 
-    def _upstream(self, settings: ClusterSettings, sasl: SaslSettings | None, key: str) -> Upstream:
+    def _upstream(self, sasl: SaslSettings | None, key: str) -> Upstream:
         """Raises OperatorError."""
         login = None if sasl is None else make_login(sasl, SaslTable(key, self.name), self.limits)
         self._logins += [] if login is None else [login]

@@ -17,7 +17,7 @@ from shoal.proxy.config.problems import OperatorError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["NotOurs", "require_state_dir", "set_aside"]
+__all__ = ["NotOurs", "require_state_dir", "set_aside", "unreadable"]
 
 _KEPT = 3  # renamed versions per file: a machine that crashes often must not fill its disk with them
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -30,6 +30,13 @@ class NotOurs(Exception):
         super().__init__(
             f"{path} is not {what}: Shoal does not write over it. Move it away, or choose another state-dir"
         )
+
+
+def unreadable(path: Path, error: OSError) -> str:
+    """For the operator."""
+    return (
+        f"cannot read {path}: {error.strerror}: correct its owner, its rights or the disk, or choose another state-dir"
+    )
 
 
 def set_aside(path: Path) -> Path:

@@ -164,8 +164,8 @@ MAX_PRODUCER_SLOTS = 1_000_000  # of an unwrap listener
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShallowSettings:
-    """Shallow mirroring (KIP-712). A wrap listener uses all of it, an unwrap listener `plain_compression`,
-    `producer_slots` and `evidence_*`."""
+    """Shallow mirroring (KIP-712). A wrap listener uses all of it except `plain_compression` and `producer_slots`,
+    which are an unwrap listener's."""
 
     mirror_clients: Regex = DEFAULT_MIRROR_CLIENTS  # searched in the client id
     deep_topics: tuple[Regex, ...] = ()  # these topics are never wrapped

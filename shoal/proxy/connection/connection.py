@@ -154,7 +154,7 @@ class Connection:
         self.limits = listener.limits
         self.throttle = listener.throttle
         self.routes = listener.routes if listener.login is None else listener.login.routes
-        self._first_routes = listener.gate  # None: the client id is allowed
+        self._first_routes = listener.first_routes  # None: the client id is allowed
         self.peer = client.peer
         self._client = client.transport
         self.session: ClientSession | None = None  # None: the client has yet to log in at Shoal
@@ -278,11 +278,11 @@ class Connection:
         """None may be one: that of a client whose requests have none."""
         return self.client_id is not None or (self.connected and self.requests.requests > 0)
 
-    def use_gate(self, gate: RouteTable[Connection] | None) -> None:
+    def use_first_routes(self, routes: RouteTable[Connection] | None) -> None:
         """The listener has other first routes. A connection that has sent a request is past them."""
         if self.connected and self.requests.requests:
             return
-        self._first_routes = gate
+        self._first_routes = routes
         is_over = self.session is not None and trio.current_time() >= self.session.ends_at
         if self.connected and self.cause is None and not is_over:
             self._use_routes()

@@ -101,7 +101,7 @@ class ListenerApi(Protocol[C]):
     @property
     def pacing(self) -> Pacing: ...
     @property
-    def gate(self) -> RouteTable[C] | None:
+    def first_routes(self) -> RouteTable[C] | None:
         """The routes of a connection whose client id is not known yet."""
 
     @property

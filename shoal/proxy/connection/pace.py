@@ -139,10 +139,6 @@ class Pacing:
             return None
         return Pace(self, self._all)
 
-    @property
-    def needs_client_id(self) -> bool:
-        return self._client_rate is not None
-
     def of_client(self, client_id: str | None) -> Limit | None:
         if self._client_rate is None:
             return None

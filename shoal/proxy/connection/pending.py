@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "Backlog",
-    "Edit",
+    "EditAnswer",
     "Gate",
     "Hold",
     "InFlight",
@@ -83,7 +83,7 @@ class Skimmer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Edit(Generic[C]):
+class EditAnswer(Generic[C]):
     """Read the answer in place: `edit` returns its buffer, or a replacement.
 
     The buffer is borrowed: `edit` must not keep it, and must not await. If only a part of the answer is in the receive
@@ -103,7 +103,7 @@ class Hold(Generic[C]):
     """
 
     edit: Callable[[C, PendingAnswer, bytearray], Awaitable[Sequence[Buffer]]]
-    too_large: Edit[C] | None = None
+    too_large: EditAnswer[C] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,4 +179,4 @@ class Backlog(Protocol):
 Gate: TypeAlias = "Callable[[int], Awaitable[None]]"
 InFlight: TypeAlias = "int | tuple[int, ApiCounters] | PendingAnswer"
 """An entry of the queue: of an answer that passes, the correlation id, and with a meter the counters of its API."""
-Answer: TypeAlias = Edit[C] | Hold[C] | OwnAnswer | Token | OwnRequest
+Answer: TypeAlias = EditAnswer[C] | Hold[C] | OwnAnswer | Token | OwnRequest

@@ -325,8 +325,8 @@ class RequestPump(Pump, Generic[C]):
     def _held(self, route: Route[C], size: int) -> FrameStop:
         if size > self._limits.held_request_bytes:
             raise RemoteProtocolError(
-                f"a request of {size} bytes is larger than what is held (limits.held_request_bytes = "
-                f"{self._limits.held_request_bytes})"
+                f"a request of {size} bytes is above limits.held-request-bytes ({self._limits.held_request_bytes}): "
+                "raise it, or lower the producer's max.request.size"
             )
         return FrameStop(SIZE_BYTES + size, None, partial(self._handle, route))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 from shoal.protocol.schema.headers import RESPONSE_PREFIX, SIZE_BYTES, read_response_prefix, read_size
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.framing import FIRST_BYTES, Sender, check_frame_size
-from shoal.proxy.connection.pending import Edit, Hold, OwnAnswer, OwnRequest, OwnRequests, PendingAnswer, Token
+from shoal.proxy.connection.pending import EditAnswer, Hold, OwnAnswer, OwnRequest, OwnRequests, PendingAnswer, Token
 from shoal.proxy.connection.pump import FrameStop, Pump
 
 if TYPE_CHECKING:
@@ -226,9 +226,7 @@ class ResponsePump(Pump):
     def _check_held(self, size: int, what: str) -> None:
         limit = self._connection.limits.held_response_bytes
         if size > limit:
-            raise RemoteProtocolError(
-                f"{what} of {size} bytes is larger than what is held (limits.held_response_bytes = {limit})"
-            )
+            raise RemoteProtocolError(f"{what} of {size} bytes is above limits.held-response-bytes ({limit}): raise it")
 
     def _special(self, entry: PendingAnswer, part: memoryview, size: int) -> FrameStop | None:
         """`part`: the bytes of the answer that have arrived, of `size`. None: it passes unchanged."""
@@ -237,7 +235,7 @@ class ResponsePump(Pump):
         if isinstance(answer, Hold) and answer.too_large is not None:
             limit = self._connection.limits.held_response_bytes
             answer = answer.too_large if size > limit else answer
-        if isinstance(answer, Edit):
+        if isinstance(answer, EditAnswer):
             self.edited += 1
             if len(part) == size:
                 edited = answer.edit(self._connection, entry, part)
@@ -266,7 +264,7 @@ class ResponsePump(Pump):
         elif isinstance(answer, Hold):
             self.held += 1
             await self.out.send_all(await answer.edit(self._connection, entry, frame))
-        elif isinstance(answer, Edit):
+        elif isinstance(answer, EditAnswer):
             await self.out.send_all(_pieces(answer.edit(self._connection, entry, frame)))
 
     def read_to_gate(self) -> None:

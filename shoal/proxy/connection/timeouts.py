@@ -79,13 +79,13 @@ def _watched(at: Progress, limits: Limits) -> Iterator[_Watched]:
     slow, stalled = CloseCause.SLOW_FRAME, CloseCause.STALLED
     frame, stall = limits.frame_timeout, limits.stall_timeout
     moved = at.received + at.answered
-    idle = "limits.idle_timeout" if moved else "nothing was sent (limits.idle_timeout)"
-    yield at.request_begun, at.received, frame, slow, "request (limits.frame_timeout)"
-    yield at.answer_begun, at.answered, frame, slow, "answer (limits.frame_timeout)"
-    yield at.broker_blocks, at.to_broker, stall, stalled, "the broker (limits.stall_timeout)"
-    yield at.client_blocks, at.to_client, stall, stalled, "the client (limits.stall_timeout)"
-    yield at.abandoned, 0, limits.linger_seconds, CloseCause.ABANDONED, "limits.linger_seconds"
-    yield at.nothing_due, moved, limits.idle_timeout, CloseCause.IDLE, idle
+    idle = "no traffic" if moved else "nothing was sent"
+    yield at.request_begun, at.received, frame, slow, "an incomplete request (limits.frame-timeout)"
+    yield at.answer_begun, at.answered, frame, slow, "an incomplete answer (limits.frame-timeout)"
+    yield at.broker_blocks, at.to_broker, stall, stalled, "the broker accepts no bytes (limits.stall-timeout)"
+    yield at.client_blocks, at.to_client, stall, stalled, "the client accepts no bytes (limits.stall-timeout)"
+    yield at.abandoned, 0, limits.linger_seconds, CloseCause.ABANDONED, "the client has left (limits.linger-seconds)"
+    yield at.nothing_due, moved, limits.idle_timeout, CloseCause.IDLE, f"{idle} (limits.idle-timeout)"
 
 
 class Watched(Protocol):

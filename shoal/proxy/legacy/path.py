@@ -22,7 +22,7 @@ from shoal.protocol.legacy.translate import TRANSLATIONS
 from shoal.protocol.legacy.versions import UPSTREAM_VERSION, lower_minima
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import read_request_prefix
-from shoal.proxy.connection.pending import Edit
+from shoal.proxy.connection.pending import EditAnswer
 from shoal.proxy.connection.routes import Decision, Route, Wait, table
 from shoal.proxy.legacy.budget import GRACE
 from shoal.proxy.legacy.clients import LegacyClients
@@ -88,7 +88,7 @@ class LegacyPath:
         """Old versions of an API are held for its handler, or pass with checked error codes; new ones use the base."""
         below = self.base.routes.get(key) or Route()
         ours, newest = _SERVED_BELOW.get(key, 0), newest_spoken(key)
-        checked = Edit(partial(self._downgrade_errors, below.answer)) if key in CHECKED else None
+        checked = EditAnswer(partial(self._downgrade_errors, below.answer)) if key in CHECKED else None
 
         def decide(connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
             _, _, version, _ = read_request_prefix(first)
@@ -108,7 +108,7 @@ class LegacyPath:
         def decide(connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
             _, _, version, _ = read_request_prefix(first)
             decision = _of_base(below, connection, first, version)
-            return Edit(partial(_offer, decision)) if isinstance(decision, Edit) else decision
+            return EditAnswer(partial(_offer, decision)) if isinstance(decision, EditAnswer) else decision
 
         return Route(decide=decide, handle=below.handle)
 
@@ -120,7 +120,7 @@ class LegacyPath:
     ) -> Buffer | Sequence[Buffer]:
         key, version, at_least = entry.api_key, entry.api_version, self.clients.shown(connection)
         said = say_known(frame, key, version, lambda code: downgrade_error(key, version, code, at_least))
-        return below.edit(connection, entry, said) if isinstance(below, Edit) else said
+        return below.edit(connection, entry, said) if isinstance(below, EditAnswer) else said
 
     # -- connections -----------------------------------------------------------------------------------------------
 
@@ -167,6 +167,6 @@ def _of_base(
 
 
 def _offer(
-    below: Edit[Connection], connection: Connection, entry: PendingAnswer, frame: Buffer
+    below: EditAnswer[Connection], connection: Connection, entry: PendingAnswer, frame: Buffer
 ) -> Buffer | Sequence[Buffer]:
     return below.edit(connection, entry, lower_minima(frame, entry.api_version))

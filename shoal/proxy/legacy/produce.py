@@ -41,7 +41,7 @@ from shoal.protocol.schema.headers import write_request_header
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import TopicPartition, write_int32
-from shoal.proxy.connection.pending import Edit, blaming_the_broker
+from shoal.proxy.connection.pending import EditAnswer, blaming_the_broker
 from shoal.proxy.connection.routes import Decision
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class _Request:
         elif any(sum(map(len, parts)) > _LARGE for parts in sets.values()):
             await self._run_cutting(sets)
         else:
-            await self._connection.forward([self._encode(sets)], Edit(self._answered))
+            await self._connection.forward([self._encode(sets)], EditAnswer(self._answered))
 
     def _encode(self, sets: Sets) -> bytes:
         return encode_for_broker(self._header, self._request, sets)

@@ -41,7 +41,7 @@ class Giver(Protocol):
     def listening(self) -> Sequence[tuple[str, socket.socket]]:
         """All sockets that listen, and what each is for."""
 
-    def hold_ports(self, *, held: bool) -> None:
+    def freeze_ports(self, *, frozen: bool) -> None:
         """While they are held, no port is bound, and none is written to the state directory."""
 
     def hand_over(self) -> None:
@@ -88,7 +88,7 @@ class Giving:
         finally:
             if takes and not self._gave:
                 self._taker = None
-                self._server.hold_ports(held=False)
+                self._server.freeze_ports(frozen=False)
             channel.close()
 
     def _refusal(self, user: int, version: object) -> str | None:
@@ -106,7 +106,7 @@ class Giving:
         """Raises ChannelLost."""
         text = f"process {pid} (Shoal {version}) asks for the ports"
         log.info("takeover-asked", extra=event(text, pid=pid, version=version))
-        self._server.hold_ports(held=True)
+        self._server.freeze_ports(frozen=True)
         await self._pass_on(channel)
         word, values, _ = await channel.receive(within=_READY_SECONDS)
         if word is not Word.READY:

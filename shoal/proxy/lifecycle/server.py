@@ -8,7 +8,7 @@
                                     └── one task per connection, which has two pumps
 
 Drain: ports are closed, no further requests are read, and a connection ends when its requests are answered, or after
-`drain_seconds`. With drain = "until-clients-gone" Shoal serves before, until its clients have gone. The states of the
+`drain_seconds`. With drain = "until-clients-gone" Shoal first serves on until its clients have gone. The states of the
 server are those of `state`.
 """
 
@@ -78,9 +78,9 @@ Paths: TypeAlias = "Mapping[Mode, Callable[[Listener], Path[Connection]]]"
 class Server:
     """Binds all ports when created. `check_seconds`: interval of the timeout checks. Raises OperatorError.
 
-    `taking`: another Shoal serves still, and this one takes over from it. The two are those of workers
-    (shoal/proxy/workers): `accepts` False: other processes accept at these ports; `leads` False: another one checks the
-    settings, and logs what comes of a reload.
+    `taking`: another Shoal still serves, and this one takes over from it. `accepts` and `leads` are False only with
+    workers (shoal/proxy/workers): other processes accept at these ports; another process checks the settings, and logs
+    the result of a reload.
     """
 
     def __init__(
@@ -432,14 +432,14 @@ class Server:
         if sock is not None:
             self._also_listening[use] = sock
 
-    def hold_ports(self, *, held: bool) -> None:
+    def freeze_ports(self, *, frozen: bool) -> None:
         """While another Shoal takes over, no port is bound, and none is written to the state directory."""
-        if held:
+        if frozen:
             self._ports_are_free = trio.Event()
         else:
             self._ports_are_free.set()
         for listener in self.all_listeners():
-            listener.ports.hold(held=held)
+            listener.ports.freeze(frozen=frozen)
 
     def hand_over(self) -> None:
         """Another process accepts clients from now on: accept nothing, and drain."""
@@ -455,7 +455,7 @@ class Server:
             if listener.settings.mode is not Mode.PLAIN:
                 await listener.closed.wait()
 
-    async def reload(self) -> None:
+    async def reread_files(self) -> None:
         """Read all certificates, keys, users and secrets again, for new connections and logins. Wrong ones are an error
         in the log, and the former ones stay.
         """
@@ -545,7 +545,7 @@ async def serve(
             if reconfigure is not None:
                 await reconfigure(server)
             if files_too:
-                await server.reload()
+                await server.reread_files()
 
     reloads = Reloads(server.started, reload)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:

@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.routes import RouteTable
 
-__all__ = ["first_routes"]
+__all__ = ["first_routes", "still_allowed"]
 
 
 def first_routes(settings: AccessSettings) -> RouteTable[Connection] | None:
     """The first routes of a connection. None: its client id does not matter."""
     if not settings.client_ids and settings.client_bytes_per_second is None:
         return None
-    return _Gate(_ClientIds(settings.client_ids or (".*",)))
+    return _FirstRoutes(_ClientIds(settings.client_ids or (".*",)))
 
 
 def still_allowed(settings: AccessSettings) -> Callable[[Connection], bool]:
     """Whether an open connection would be let in. What is not known of it yet is checked later, by the same settings
-    (`Connection.use_gate`)."""
+    (`Connection.use_first_routes`)."""
     networks, ids = Networks(settings.addresses), _ClientIds(settings.client_ids or (".*",))
 
     def allowed(connection: Connection) -> bool:
@@ -72,7 +72,7 @@ async def _at_once() -> None:
     pass
 
 
-class _Gate(dict[int, Route[Any]]):
+class _FirstRoutes(dict[int, Route[Any]]):
     """The same route for every API."""
 
     def __init__(self, client_ids: _ClientIds) -> None:

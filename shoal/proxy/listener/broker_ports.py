@@ -24,7 +24,7 @@ import trio
 from shoal.proxy.cluster.bound_port import BoundPort
 from shoal.proxy.cluster.cluster import NotLearned, NotReached
 from shoal.proxy.cluster.ports import CorruptState, NoPort, PortAssignments, SavedPorts, read_state, write_state
-from shoal.proxy.cluster.state_files import NotOurs, set_aside
+from shoal.proxy.cluster.state_files import NotOurs, set_aside, unreadable
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import WILDCARDS, Address, PortMap, PortRange
 from shoal.proxy.events.logs import event, more_of_this_kind
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from shoal.proxy.config.settings import ListenerSettings
     from shoal.proxy.events.logs import Complain
     from shoal.proxy.listener.server_names import ServerNames
-    from shoal.proxy.listener.sockets import Place
+    from shoal.proxy.listener.sockets import BindAddress
 
 __all__ = ["BrokerPorts"]
 
@@ -55,7 +55,7 @@ class _Ports(NamedTuple):
     assignments: PortAssignments
     bound: dict[int | None, BoundPort]
 
-    def place(self, node_id: int | None) -> Place:
+    def place(self, node_id: int | None) -> BindAddress:
         return self.host, self.settings.port if node_id is None else self.bound[node_id].port
 
 
@@ -87,7 +87,7 @@ class BrokerPorts:
         self.prepared: _Ports | None = None
         self._was_open = False
         self._is_closed = False
-        self._is_held = False  # another Shoal takes over
+        self._is_frozen = False  # another Shoal takes over
         self._is_unsaved = False
         self._sockets = sockets or ListeningSockets()
         if former is None:
@@ -140,10 +140,10 @@ class BrokerPorts:
     def listening(self) -> list[socket.socket]:
         return [bound_port.sock for bound_port in self.bound.values() if bound_port.accepts]
 
-    def hold(self, *, held: bool) -> None:
+    def freeze(self, *, frozen: bool) -> None:
         """While another Shoal takes over, the ports are those that it has got, and the state file is its own."""
-        self._is_held = held
-        if self._is_unsaved and not held:
+        self._is_frozen = frozen
+        if self._is_unsaved and not frozen:
             self._save()
 
     # -- other ports, while it runs ----------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class BrokerPorts:
         """Another listener, or this one, may take its sockets over."""
         self._sockets.offer(self.places(), self._ports.settings.mode)
 
-    def places(self) -> Iterator[tuple[Place, socket.socket]]:
+    def places(self) -> Iterator[tuple[BindAddress, socket.socket]]:
         """The sockets that listen, each with its address as it is configured."""
         ports = self._ports
         return ((ports.place(node_id), x.sock) for node_id, x in ports.bound.items() if x.accepts)
@@ -343,7 +343,7 @@ class BrokerPorts:
         return local_host if host in WILDCARDS else host
 
     def _open_for(self, node_id: int, address: Address) -> BoundPort:
-        if self._is_held:
+        if self._is_frozen:
             raise NoPort(f"listener {self._name!r}: another Shoal takes over, and binds a port for broker {node_id}")
         assigned = self._sockets.assigned(self._name, node_id, address)
         if assigned is not None:
@@ -377,8 +377,8 @@ class BrokerPorts:
         log.info("broker-port", extra=values)
 
     def _save(self) -> None:
-        self._is_unsaved = self._is_held
-        if self._is_held or not self._sockets.opens_ports:
+        self._is_unsaved = self._is_frozen
+        if self._is_frozen or not self._sockets.opens_ports:
             return
         nodes = self._settings.nodes
         if isinstance(nodes, PortRange) and nodes.state_file is not None:
@@ -404,7 +404,7 @@ class BrokerPorts:
                     self._cluster.brokers.pop(node_id, None)
             self._assignments.forget_addresses()
             nodes = self._settings.nodes
-            is_ours = self._sockets.opens_ports and not self._is_held
+            is_ours = self._sockets.opens_ports and not self._is_frozen
             if isinstance(nodes, PortRange) and nodes.state_file is not None and is_ours:
                 with suppress(OSError):  # then it is overwritten: the file is Shoal's
                     _discard(self._settings, nodes.state_file, f"of cluster {known}, and this is {cluster}")
@@ -438,12 +438,11 @@ def _read_state(settings: ListenerSettings) -> SavedPorts:
         try:
             _discard(settings, state_file, str(error))
         except OSError as failure:
-            what = f"{state_file} is of no use ({error}) and cannot be renamed: {failure.strerror}: remove it"
+            what = f"{state_file} cannot be used ({error}) and cannot be renamed: {failure.strerror}: remove it"
             raise OperatorError.of(f"listener {settings.name!r}", what) from failure
         return SavedPorts({})
     except OSError as error:
-        what = f"cannot read {state_file}: {error.strerror}: mend that, or choose another state-dir"
-        raise OperatorError.of(f"listener {settings.name!r}", what) from error
+        raise OperatorError.of(f"listener {settings.name!r}", unreadable(state_file, error)) from error
     if state.nodes:
         text = f"listener {settings.name!r}: loaded {state_file}: brokers keep their ports"
         log.info("ports-file-loaded", extra=event(text, listener=settings.name, file=str(state_file)))

@@ -108,7 +108,7 @@ class Listener:
         self.throttle = LogThrottle()
         self._names = names_of(settings)
         self.tls = None if settings.tls is None else _context(settings, settings.tls, self._names)
-        self.gate = first_routes(settings.access)
+        self.first_routes = first_routes(settings.access)
         self.pacing = Pacing(settings.access.bytes_per_second, settings.access.client_bytes_per_second)
         self.reception = Reception(
             settings,
@@ -252,13 +252,13 @@ class Listener:
         ports: Callable[[], Sequence[BoundPort]],
     ) -> None:
         self.settings, self.limits, self.tls = settings, limits, tls
-        self.gate = first_routes(settings.access)
+        self.first_routes = first_routes(settings.access)
         self.pacing.use(settings.access.bytes_per_second, settings.access.client_bytes_per_second)
         self.reception.use(settings, limits, tls)
         self.path.use(settings)
         closed, stays = set(ports()), still_allowed(settings.access)
         for connection in list(self.connections):
-            connection.use_gate(self.gate)
+            connection.use_first_routes(self.first_routes)
             if connection.bound_port in closed or not stays(connection):
                 connection.drain_within(limits.drain_seconds)
 

@@ -20,7 +20,7 @@ from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoi
 from shoal.protocol.transform.skim import FetchSkimmer
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import read_string
-from shoal.proxy.connection.pending import Edit
+from shoal.proxy.connection.pending import EditAnswer
 from shoal.proxy.connection.routes import Decision, Route, table
 
 if TYPE_CHECKING:
@@ -97,10 +97,10 @@ def _fetched(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buf
     return frame if is_usual else _addresses(connection, entry, frame)
 
 
-ADDRESSES = Edit(_addresses)
-_PRODUCED = Edit(_produced)
-FETCH_ADDRESSES = Edit(_fetched, _skimmer)
-_VERSIONS = Edit(_versions)
+ADDRESSES = EditAnswer(_addresses)
+_PRODUCED = EditAnswer(_produced)
+FETCH_ADDRESSES = EditAnswer(_fetched, _skimmer)
+_VERSIONS = EditAnswer(_versions)
 
 
 def _version(first: memoryview) -> int:
@@ -142,7 +142,7 @@ def _decide_handshake(connection: Connection, first: memoryview) -> Answer[Conne
     if len(first) < SIZE_BYTES + read_size(first)[0]:
         return Decision.MORE
     mechanism, _ = read_string(first, read_request_header(first).body, len(first))
-    return Edit(partial(_handshake_answered, mechanism or ""))
+    return EditAnswer(partial(_handshake_answered, mechanism or ""))
 
 
 def _handshake_answered(mechanism: str, connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer:
@@ -178,12 +178,12 @@ def _authenticate_answered(connection: Connection, entry: PendingAnswer, frame: 
 PLAIN_ROUTES: RouteTable[Connection] = {
     ApiKey.PRODUCE: Route(decide=_decide_produce, head=_produce_head),
     ApiKey.FETCH: Route(since=ADDRESS_RESPONSES[ApiKey.FETCH], answer=FETCH_ADDRESSES),
-    ApiKey.METADATA: Route(answer=Edit(_metadata)),
+    ApiKey.METADATA: Route(answer=EditAnswer(_metadata)),
     ApiKey.FIND_COORDINATOR: Route(answer=ADDRESSES),
     ApiKey.DESCRIBE_CLUSTER: Route(answer=ADDRESSES),
     ApiKey.SHARE_FETCH: Route(answer=ADDRESSES),
     ApiKey.SHARE_ACKNOWLEDGE: Route(answer=ADDRESSES),
     ApiKey.API_VERSIONS: Route(decide=_decide_versions, handle=_refuse_versions),
     ApiKey.SASL_HANDSHAKE: Route(decide=_decide_handshake),
-    ApiKey.SASL_AUTHENTICATE: Route(answer=Edit(_authenticate_answered)),
+    ApiKey.SASL_AUTHENTICATE: Route(answer=EditAnswer(_authenticate_answered)),
 }

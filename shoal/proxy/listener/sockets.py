@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from shoal.proxy.cluster.ports import SavedPorts
     from shoal.proxy.net.turns import Turns
 
-__all__ = ["ListeningSockets", "Place", "PortOfMirrors"]
+__all__ = ["BindAddress", "ListeningSockets", "PortOfMirrors"]
 
 _BACKLOG = 4096  # the kernel's own limit (net.core.somaxconn): a flood fills a shorter queue, and good clients wait
 
-Place = tuple[str, int]
+BindAddress = tuple[str, int]
 """Numeric host, and port as it is configured (0: any)."""
 
 
@@ -54,22 +54,22 @@ class ListeningSockets:
 
     def __init__(self, changed: Callable[[str, int, int, Address], None] = lambda *_: None) -> None:
         self.changed = changed
-        self._offered: dict[Place, tuple[socket.socket, Mode]] = {}
+        self._offered: dict[BindAddress, tuple[socket.socket, Mode]] = {}
         self._of_mirrors: set[int] = set()
 
-    def open(self, family: int, place: Place, mode: Mode) -> socket.socket:
+    def open(self, family: int, place: BindAddress, mode: Mode) -> socket.socket:
         """Raises OSError."""
         _, former = self._offered.get(place, (None, mode))
         if mode is not Mode.UNWRAP and (former is Mode.UNWRAP or place[1] in self._of_mirrors):
             raise PortOfMirrors
         return self.offered(family, place) or _listen(family, place)
 
-    def offered(self, family: int, place: Place) -> socket.socket | None:
+    def offered(self, family: int, place: BindAddress) -> socket.socket | None:
         """A duplicate of the offered socket of this address."""
         sock, _ = self._offered.get(place, (None, None))
         return sock.dup() if sock is not None and sock.family == family else None
 
-    def offer(self, places: Iterable[tuple[Place, socket.socket]], mode: Mode) -> None:
+    def offer(self, places: Iterable[tuple[BindAddress, socket.socket]], mode: Mode) -> None:
         for place, sock in places:
             self._offered[place] = sock, mode
 
@@ -94,7 +94,7 @@ class ListeningSockets:
             self._of_mirrors.add(port)
 
 
-def _listen(family: int, place: Place) -> socket.socket:
+def _listen(family: int, place: BindAddress) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

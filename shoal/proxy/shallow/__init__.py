@@ -6,9 +6,10 @@
                       +---- interlock ----+
 
 `wrap` puts batches of a mirror's Fetch answers into envelopes, `unwrap` opens the envelopes of its Produce requests.
-`files` store state over restarts.
+`claims` keeps batches here and gives the mirror claim checks for them. `files` store state over restarts.
 
 The `interlock` permits envelopes only for a mirror that is proven to produce through this pair. `paths` pairs the
-listeners, `cluster_pair` refuses a cluster that is paired with itself. `annotations` are for the capture index,
+listeners, `cluster_pair` refuses a cluster that is paired with itself. `monitor` measures lag and gaps, and `leaders`
+asks brokers for Shoal itself. `annotations` are for the capture index,
 `counters` and `copy_events` for the log.
 """

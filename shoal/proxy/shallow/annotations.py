@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shoal.protocol.capture.index.tap import Tap
     from shoal.protocol.shallow.same_offsets.covers import Covered
     from shoal.protocol.shallow.unwrap.plan import Item
-    from shoal.protocol.shallow.unwrap.schedule import RecordSet
+    from shoal.protocol.shallow.unwrap.schedule import SendableSet
     from shoal.protocol.shallow.wrap.wrap import Wrapped
     from shoal.protocol.wire.types import PartitionRef, Topic, TopicPartition
     from shoal.proxy.connection.topic_names import Naming
@@ -64,7 +64,7 @@ class Judgement:
 
 
 def unwrapped(
-    record_sets: Mapping[TopicPartition, RecordSet],
+    record_sets: Mapping[TopicPartition, SendableSet],
     items: Mapping[TopicPartition, Sequence[Item]],
     naming: Naming,
 ) -> RequestAnnotation:
@@ -85,7 +85,7 @@ def probed(sources: Mapping[TopicPartition, TopicPartition]) -> RequestAnnotatio
     return RequestAnnotation(treatment=OWN.treatment, sources=named)
 
 
-def _sources(record_set: RecordSet, items: Sequence[Item]) -> Iterable[BatchSource | None]:
+def _sources(record_set: SendableSet, items: Sequence[Item]) -> Iterable[BatchSource | None]:
     if isinstance(record_set, FencedSet):
         key = items[0].key
         for batch in record_set.made:

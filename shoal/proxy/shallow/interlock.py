@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from shoal.protocol.shallow.envelope import EnvelopeKey
     from shoal.protocol.shallow.interlock.flow import Flow
-    from shoal.protocol.shallow.interlock.rules import Interlock as Rules
+    from shoal.protocol.shallow.interlock.rules import InterlockRules
     from shoal.protocol.shallow.locator import LocatorRecord
-    from shoal.protocol.shallow.same_offsets.places import Returned as Located
-    from shoal.protocol.shallow.unwrap.plan import Returned
+    from shoal.protocol.shallow.same_offsets.places import ReturnedLocator
+    from shoal.protocol.shallow.unwrap.plan import ReturnedToken
     from shoal.protocol.wire.types import TopicPartition
     from shoal.proxy.config.settings import ListenerSettings, ShallowSettings
     from shoal.proxy.connection.connection import Connection
@@ -77,7 +77,7 @@ class Interlock:
 
     checks: ClaimChecks | None = None
 
-    def __init__(self, rules: Rules, *, any_producer: bool = False) -> None:
+    def __init__(self, rules: InterlockRules, *, any_producer: bool = False) -> None:
         self.rules = rules
         self.places = Places(token_bytes(32), any_producer=any_producer)
         self.takes_sets = False
@@ -200,7 +200,7 @@ class Interlock:
             self.rules.arrived(key, self._producers[connection], now)
         self._changed()
 
-    def returned(self, connection: Connection, target: TopicPartition, tokens: Sequence[Returned]) -> None:
+    def returned(self, connection: Connection, target: TopicPartition, tokens: Sequence[ReturnedToken]) -> None:
         now, salt, way = self.tick(), self.rules.salt, self._way(connection, target.topic)
         for token in tokens:
             mark = fingerprint(salt, target.partition, token.timestamp, token.record)
@@ -208,7 +208,7 @@ class Interlock:
         self._log_events()
         self._changed()
 
-    def located(self, connection: Connection, target: TopicPartition, locator: LocatorRecord) -> Located | None:
+    def located(self, connection: Connection, target: TopicPartition, locator: LocatorRecord) -> ReturnedLocator | None:
         """None: it is not one of this listener's."""
         return self.places.returned(locator, target.partition, self._way(connection, target.topic))
 
@@ -290,7 +290,7 @@ class Interlocks:
         for interlock in self._all:
             interlock.arrived(connection, envelopes)
 
-    def returned(self, connection: Connection, target: TopicPartition, tokens: Sequence[Returned]) -> None:
+    def returned(self, connection: Connection, target: TopicPartition, tokens: Sequence[ReturnedToken]) -> None:
         for interlock in self._all:
             interlock.returned(connection, target, tokens)
 

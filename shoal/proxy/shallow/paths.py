@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.listener_api import Path
     from shoal.proxy.listener.listener import Listener
 
-__all__ = ["ShallowPaths", "shallow_paths"]
+__all__ = ["ShallowPaths"]
 
 
 class _Pair(NamedTuple):
@@ -109,10 +109,3 @@ class ShallowPaths:
     def _unwrap_ended(self, listener: Listener) -> None:
         if self._unwraps.get(listener.name, (None,))[0] is listener:
             del self._unwraps[listener.name]
-
-
-def shallow_paths(
-    settings: Settings, *, clock: Callable[[], float] = trio.current_time
-) -> Mapping[Mode, Callable[[Listener], Path[Connection]]]:
-    """For one configuration."""
-    return ShallowPaths(clock=clock).of(settings)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import trio
 
     from shoal.proxy.listener.listener import Listener
-    from shoal.proxy.listener.sockets import Place
+    from shoal.proxy.listener.sockets import BindAddress
 
 __all__ = ["answer_questions", "sockets_of"]
 
@@ -36,7 +36,7 @@ async def answer_questions(sock: trio.socket.SocketType, listeners: Callable[[],
                 return
 
 
-def sockets_of(listeners: Iterable[Listener]) -> dict[Place, socket.socket]:
+def sockets_of(listeners: Iterable[Listener]) -> dict[BindAddress, socket.socket]:
     return {place: sock for listener in listeners for place, sock in listener.ports.places()}
 
 

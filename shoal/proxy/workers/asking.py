@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.cluster.ports import SavedPorts
     from shoal.proxy.config.settings import Address, Mode
-    from shoal.proxy.listener.sockets import Place
+    from shoal.proxy.listener.sockets import BindAddress
     from shoal.proxy.net.turns import Turns, TurnTable
 
 __all__ = ["MOST_BYTES", "Broker", "Open", "Refused", "Saved", "SharedSockets"]
@@ -33,7 +33,7 @@ _SECONDS: Final = 3.0  # the clients of the worker wait, too
 class Open(NamedTuple):
     """-> a descriptor of the socket at this place."""
 
-    place: Place
+    place: BindAddress
 
 
 class Broker(NamedTuple):
@@ -72,7 +72,7 @@ class SharedSockets(ListeningSockets):
         self._table = table
         self._worker = worker
 
-    def open(self, family: int, place: Place, mode: Mode) -> socket.socket:
+    def open(self, family: int, place: BindAddress, mode: Mode) -> socket.socket:
         """Raises OSError."""
         offered = self.offered(family, place)
         if offered is not None:

@@ -190,7 +190,7 @@ class Supervisor(Server):
                 self._released.set()
             case Word.BROKER:
                 name, node_id, port, address = value
-                self._learned(worker, name, node_id, port, address)
+                self._learned(name, node_id, port, address)
             case Word.CLUSTER:
                 name, cluster_id = value
                 if name in self.clusters:
@@ -248,7 +248,7 @@ class Supervisor(Server):
             if worker.has_settings:
                 worker.order(Word.LEARN, (listener, node_id, port, address))
 
-    def _learned(self, worker: WorkerProcess, name: str, node_id: int, port: int, address: Address) -> None:
+    def _learned(self, name: str, node_id: int, port: int, address: Address) -> None:
         """A worker has seen another address of a broker."""
         listener = self.listeners.get(name)
         if listener is not None and port in [x.port for x in listener.ports.bound.values()]:
@@ -287,8 +287,8 @@ class Supervisor(Server):
         log.error("worker-silent", extra=event(text, worker=worker.number, pid=worker.pid))
         worker.kill()
 
-    async def reload(self) -> None:
-        await super().reload()
+    async def reread_files(self) -> None:
+        await super().reread_files()
         for worker in self.workers.values():
             worker.order(Word.REREAD)
 

@@ -241,10 +241,11 @@ def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
         assert (told.returncode, told.stdout) == (2, "")
         assert f"shoal: error: {flag}: {tmp_path / 'missing'} is not a directory: create it" in told.stderr
     file = tmp_path / "shoal.toml"
-    file.write_text(f'{GOOD}\n[capture]\ndirectory = "missing"\n')
-    checked = shoal("check", "-c", str(file))
-    assert checked.returncode == 2
-    assert f"shoal: error: capture.directory: {tmp_path / 'missing'} is not a directory" in checked.stderr
+    for table in ("capture", "capture.raw"):
+        file.write_text(f'{GOOD}\n[{table}]\ndirectory = "missing"\n')
+        checked = shoal("check", "-c", str(file))
+        assert checked.returncode == 2
+        assert f"shoal: error: {table}.directory: {tmp_path / 'missing'} is not a directory" in checked.stderr
 
 
 async def test_a_file_ends_with_too_many_names(tmp_path: Path) -> None:

@@ -321,4 +321,4 @@ async def test_what_is_larger_than_may_be_held_is_refused(
         await client.send(request(HELD, 0, 1, bytes(sizes[0])))
         assert await client.at_end()
         assert len(await r.closed()) == 1
-    assert ("limits.held_request_bytes" if sizes[0] else "limits.held_response_bytes") in caplog.text
+    assert ("limits.held-request-bytes" if sizes[0] else "limits.held-response-bytes") in caplog.text

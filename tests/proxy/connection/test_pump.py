@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.config.settings import Limits
 from shoal.proxy.connection import pump as pump_module
-from shoal.proxy.connection.pending import Edit, Hold, OwnRequest, OwnRequests, PendingAnswer
+from shoal.proxy.connection.pending import EditAnswer, Hold, OwnRequest, OwnRequests, PendingAnswer
 from shoal.proxy.connection.request_pump import RequestPump
 from shoal.proxy.connection.response_pump import ResponsePump
 from shoal.proxy.connection.routes import Route, table
@@ -129,7 +129,7 @@ def test_answers_of_every_kind_come_out_whole_and_in_order(
             link.in_flight.append(PendingAnswer(number, 50, 1, asked[number]))
         else:
             link.in_flight.append(
-                PendingAnswer(number, 3, times, Edit(edit_in_place) if kind == "edit" else Hold(edit_held))
+                PendingAnswer(number, 3, times, EditAnswer(edit_in_place) if kind == "edit" else Hold(edit_held))
             )
             expected += frames[number] * times
     pump = ResponsePump(link, wire, SendSide(wire))

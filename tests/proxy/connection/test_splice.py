@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from shoal.protocol.transform.skim import HIDDEN_TAG, FetchSkimmer
 from shoal.protocol.wire.types import write_tagged_fields
-from shoal.proxy.connection.pending import Edit, PendingAnswer
+from shoal.proxy.connection.pending import EditAnswer, PendingAnswer
 from shoal.proxy.connection.response_pump import ResponsePump
 from shoal.proxy.net.splice import PIPE_BYTES, SplicePipe, shared_pipe
 from shoal.proxy.net.transport import BUFFER_SIZE, PeerLost, SendSide
@@ -136,7 +136,7 @@ def test_only_record_sets_of_a_streamed_fetch_go_through_the_pipe(pipe: Noted, s
     before = pipe.through
     with ExitStack() as stack:
         pump, link, broker, client = pump_of(pipe, stack)
-        skim = Edit(_hide, lambda entry, size: FetchSkimmer(entry.api_version, size))
+        skim = EditAnswer(_hide, lambda entry, size: FetchSkimmer(entry.api_version, size))
         link.in_flight.extend(PendingAnswer(0, 1, 17, skim) for _ in frames)
         got = trio.run(lambda: pumped(pump, broker, client, b"".join(frames), slow=slow))
     assert got == b"".join(expected)

@@ -52,7 +52,7 @@ async def test_a_request_that_never_ends_is_cut_after_its_last_byte(
         assert r.listener.tally.active == 1
         await seconds(clock, 10)
         assert await r.closed() == {CloseCause.SLOW_FRAME: 1}
-    assert "request (limits.frame_timeout)" in caplog.text
+    assert "an incomplete request (limits.frame-timeout)" in caplog.text
 
 
 async def test_an_answer_that_never_ends_is_cut(clock: trio.testing.MockClock) -> None:

@@ -133,8 +133,8 @@ def strayed(flow: Flow, given: GivenToken, settings: EvidenceSettings, now: floa
     return (
         f"records of {given.topic} that {flow} was given came to {settings.listener}, but not the one that no other "
         f"client was given, for {now - given.at:.0f} s: {_record(given)}. So another client copies these records, or a "
-        "filter dropped it; nothing is wrapped. Where the mirror produces to, that record may have that header. "
-        f"{_question(flow)}"
+        "filter dropped it; nothing is wrapped. Its copy, in the topic that the mirror writes, may still have that "
+        f"header. {_question(flow)}"
     )
 
 
@@ -142,8 +142,8 @@ def brought(flow: Flow, given: GivenToken, settings: EvidenceSettings) -> str:
     """Another mirror brought the token."""
     return (
         f"the record of {given.topic} that only {flow} was given ({_record(given)}) came to {settings.listener} "
-        f"{flow.detour}; nothing is wrapped. {_OWN} {_question(flow)} Where the mirror produces to, that record may "
-        "have that header"
+        f"{flow.detour}; nothing is wrapped. {_OWN} {_question(flow)} Its copy, in the topic that the mirror "
+        "writes, may still have that header"
     )
 
 

@@ -37,7 +37,7 @@ __all__ = [
     "Event",
     "EventKind",
     "HandedOut",
-    "Interlock",
+    "InterlockRules",
     "PartitionData",
     "Raw",
     "Review",
@@ -116,7 +116,7 @@ class HandedOut(NamedTuple):
     envelopes: Sequence[EnvelopeKey] = ()
 
 
-class Interlock(Protocol):
+class InterlockRules(Protocol):
     salt: bytes
     next_serial: Callable[[], int]
 

@@ -19,14 +19,14 @@ from enum import Enum
 
 from shoal.protocol.shallow.same_offsets.covers import Since
 
-__all__ = ["LOCATOR_SECONDS", "Place", "Standing"]
+__all__ = ["LOCATOR_SECONDS", "Place", "PlaceState"]
 
 _BACK = (1, 16, 256, 4096)  # offsets before the end of the copy
 LOCATOR_SECONDS = 30.0
 """A locator that has not come back is given again after this time. A mirror may have much to produce before it."""
 
 
-class Standing(Enum):
+class PlaceState(Enum):
     UNKNOWN = "unknown"
     LOCATING = "locating"
     KNOWN = "known"
@@ -39,7 +39,7 @@ class Place:
     """
 
     position: int = -1
-    standing: Standing = Standing.UNKNOWN
+    standing: PlaceState = PlaceState.UNKNOWN
     asked: int = -1
     offset: int = -1
     covered: int = -1
@@ -58,7 +58,7 @@ class Place:
         if position != self.position:
             self.forget()
             self.position = position
-        if self.standing is Standing.KNOWN:
+        if self.standing is PlaceState.KNOWN:
             self.asked = self.offset
             return self.offset
         self.asked = -1
@@ -74,21 +74,21 @@ class Place:
 
     def forget(self) -> None:
         """Where the copy ends is not known any more."""
-        self.standing, self.token = Standing.UNKNOWN, b""
+        self.standing, self.token = PlaceState.UNKNOWN, b""
 
     @property
     def must_ask_again(self) -> bool:
         """The broker's fetch session has another offset than the one that is needed."""
-        return self.standing is Standing.KNOWN and self.asked != self.offset
+        return self.standing is PlaceState.KNOWN and self.asked != self.offset
 
     def give_locator(self, token: bytes, now: float) -> None:
         """The mirror gets a locator at its position."""
-        self.standing, self.token, self.given_at = Standing.LOCATING, token, now
+        self.standing, self.token, self.given_at = PlaceState.LOCATING, token, now
         self.position += 1
 
     def locate(self, log_end: int, log_start: int) -> None:
         """The locator came back: the copy has the offsets `log_start` to `log_end` (exclusive)."""
-        self.standing, self.token = Standing.KNOWN, b""
+        self.standing, self.token = PlaceState.KNOWN, b""
         self.compare = log_end > log_start
         self.steps_back, self.copy_start = 0, log_start
         self.covered = log_end

@@ -16,11 +16,11 @@ from typing import NamedTuple
 from shoal.protocol.shallow.interlock.flow import Flow
 from shoal.protocol.shallow.interlock.way_back import WayBack, detour
 from shoal.protocol.shallow.locator import LocatorRecord
-from shoal.protocol.shallow.same_offsets.place import LOCATOR_SECONDS, Place, Standing
+from shoal.protocol.shallow.same_offsets.place import LOCATOR_SECONDS, Place, PlaceState
 from shoal.protocol.shallow.token import TOKEN_BYTES
 from shoal.protocol.wire.types import TopicPartition
 
-__all__ = ["STOPPED_SECONDS", "Given", "Places", "Returned", "Stop"]
+__all__ = ["STOPPED_SECONDS", "Given", "Places", "ReturnedLocator", "Stop"]
 
 STOPPED_SECONDS = 15.0
 """A stopped partition is tried again after this time."""
@@ -43,7 +43,7 @@ class Given(NamedTuple):
     position: int
 
 
-class Returned(NamedTuple):
+class ReturnedLocator(NamedTuple):
     """A locator of this process that came back. `why`: it proves nothing."""
 
     given: Given
@@ -94,7 +94,7 @@ class Places:
         if not self.is_current(partition, place):
             place.forget()
             place.version = self._versions.get(partition, self._version)
-        if place.standing is Standing.LOCATING and now - place.given_at >= LOCATOR_SECONDS:
+        if place.standing is PlaceState.LOCATING and now - place.given_at >= LOCATOR_SECONDS:
             place.forget()
 
     def is_stopped(self, partition: TopicPartition, now: float) -> bool:
@@ -107,7 +107,7 @@ class Places:
 
     def may_locate(self, flow: Flow, partition: TopicPartition, place: Place, now: float) -> bool:
         """Whether the mirror may get a locator of this partition now."""
-        if place.standing is not Standing.UNKNOWN or self.is_stopped(partition, now):
+        if place.standing is not PlaceState.UNKNOWN or self.is_stopped(partition, now):
             return False
         known = self._flow(flow)
         return known.has_returned or now >= known.next_at
@@ -157,21 +157,25 @@ class Places:
         given = self._given.get(token)
         return None if given is None else given.partition
 
-    def returned(self, record: LocatorRecord, partition: int, way: WayBack) -> Returned | None:
+    def returned(self, record: LocatorRecord, partition: int, way: WayBack) -> ReturnedLocator | None:
         """It came to this partition of the copy. None: not one of this listener's."""
         given = self._given.pop(record.token, None)
         if given is None:
             return None
         if partition != given.partition.partition:
-            return Returned(given, f"the mirror writes its records to partition {partition}: it must keep partitions")
+            return ReturnedLocator(
+                given, f"the mirror writes its records to partition {partition}: it must keep partitions"
+            )
         why = None if self._any_producer else detour(given.flow, given.partition.topic, way)
         if why is not None:
-            return Returned(given, f"the record that only {given.flow} was given came {why}")
+            return ReturnedLocator(given, f"the record that only {given.flow} was given came {why}")
         known = self._flow(given.flow)
         known.has_returned, known.unanswered = True, 0
         if not record.is_intact:
-            return Returned(given, "the mirror changes records (a transform or converter): an envelope would break")
-        return Returned(given, None)
+            return ReturnedLocator(
+                given, "the mirror changes records (a transform or converter): an envelope would break"
+            )
+        return ReturnedLocator(given, None)
 
     def located(self, given: Given, token: bytes, log_end: int, log_start: int) -> bool:
         """The copy's leader has answered -> whether anybody waits for it."""
@@ -179,7 +183,7 @@ class Places:
         if stop is not None:
             self.stops[given.partition] = Stop(stop.why, float("-inf"))
         place = given.place
-        if place.standing is not Standing.LOCATING or place.token != token:
+        if place.standing is not PlaceState.LOCATING or place.token != token:
             return False
         place.locate(log_end, log_start)
         return True

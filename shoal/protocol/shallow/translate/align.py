@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from shoal.protocol.records.record import Record
 from shoal.protocol.shallow.fingerprint import fingerprint
-from shoal.protocol.shallow.translate.question import Gap
+from shoal.protocol.shallow.translate.question import UnknownStretch
 
 __all__ = ["Aligned", "Seen", "mark"]
 
@@ -36,7 +36,7 @@ def mark(timestamp: int, record: Record) -> bytes:
 class Aligned:
     """`source` and `target` are all records of the gap, ascending; `target_end` is the end of the gap at the target."""
 
-    def __init__(self, gap: Gap, source: Sequence[Seen], target: Sequence[Seen], target_end: int) -> None:
+    def __init__(self, gap: UnknownStretch, source: Sequence[Seen], target: Sequence[Seen], target_end: int) -> None:
         self._gap = gap
         self._source, self._target = source, target
         self._target_end = target_end

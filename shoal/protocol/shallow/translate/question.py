@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from shoal.protocol.shallow.translate.offset_map import AppendedRange
 
-__all__ = ["Answer", "Gap", "Known", "Why"]
+__all__ = ["Answer", "Known", "UnknownStretch", "Why"]
 
 
 class Why(StrEnum):
@@ -58,7 +58,7 @@ class Answer(NamedTuple):
         return cls(why, offset, offset)
 
 
-class Gap(NamedTuple):
+class UnknownStretch(NamedTuple):
     """Source and target offsets between two ranges: their records are copies of each other, in order. Ends are
     exclusive; None: open.
     """
@@ -143,15 +143,15 @@ class Known:
             return Answer(Why.AGAIN, around.high, None)
         return Answer(around.why, around.low, None)
 
-    def target_gap(self, offset: int) -> Gap:
+    def target_gap(self, offset: int) -> UnknownStretch:
         """Around a source offset that is in no range."""
         before, behind, _ = around = _around(self._by_source, offset)
-        return Gap(before.end if before else 0, behind.first if behind else None, around.low, around.high)
+        return UnknownStretch(before.end if before else 0, behind.first if behind else None, around.low, around.high)
 
-    def source_gap(self, offset: int) -> Gap:
+    def source_gap(self, offset: int) -> UnknownStretch:
         """Around a target offset that is in no range."""
         before, behind, _ = around = _around(self._by_target, offset)
-        return Gap(around.low, around.high, before.end if before else 0, behind.first if behind else None)
+        return UnknownStretch(around.low, around.high, before.end if before else 0, behind.first if behind else None)
 
 
 _LAST = 1 << 63

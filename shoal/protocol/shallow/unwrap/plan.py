@@ -61,7 +61,7 @@ __all__ = [
     "OutgoingBatch",
     "Plan",
     "Refused",
-    "Returned",
+    "ReturnedToken",
     "Stripped",
     "plain_plan",
     "plan_record_set",
@@ -94,7 +94,7 @@ class Item:
     mirrored: tuple[MirroredBatch, ...] = ()
 
 
-class Returned(NamedTuple):
+class ReturnedToken(NamedTuple):
     """A token that came back, and the fingerprint of its record without it."""
 
     token: bytes
@@ -107,7 +107,7 @@ class Stripped:
     """No envelope, but tokens: `record_set` replaces the original. The same bytes always give the same result."""
 
     record_set: bytes
-    tokens: tuple[Returned, ...]
+    tokens: tuple[ReturnedToken, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class Plan:
     items: tuple[Item, ...]
     outer_records: int
     stamp: OuterStamp | None = None
-    tokens: tuple[Returned, ...] = ()
+    tokens: tuple[ReturnedToken, ...] = ()
     locators: tuple[LocatorRecord, ...] = ()  # they are not produced
     opened: int = 0  # bytes that were decompressed, or of claim checks, which live as long as the plan
 
@@ -270,7 +270,7 @@ def _plan_opened(outer: _Outer, options: _Options) -> Plan | Stripped | Missing 
         return _vet(outer) or located
     if not has_magic:
         return _stripped(outer) if holds_token(outer.payload) else None
-    tokens, locators = list[Returned](), list[LocatorRecord]()
+    tokens, locators = list[ReturnedToken](), list[LocatorRecord]()
     try:
         items, count = _items(outer, options, tokens, locators)
     except _Damaged as error:
@@ -317,7 +317,7 @@ def _locators(outer: _Outer) -> Plan | None:
 
 def _stripped(outer: _Outer) -> Stripped | Refused | None:
     """The outer batch without tokens."""
-    header, tokens = outer.header, list[Returned]()
+    header, tokens = outer.header, list[ReturnedToken]()
     if body_crc(outer.frame, outer.span.start, outer.span.end) != header.crc:
         return _blame(outer, "CRC mismatch")
 
@@ -326,7 +326,7 @@ def _stripped(outer: _Outer) -> Stripped | Refused | None:
         if token is None:
             return record
         stripped = record._replace(headers=tuple(headers))
-        tokens.append(Returned(token, header.timestamp(record), stripped))
+        tokens.append(ReturnedToken(token, header.timestamp(record), stripped))
         return strip(stripped)
 
     try:
@@ -406,7 +406,7 @@ class _NotHere(Exception):
 
 
 def _items(
-    outer: _Outer, options: _Options, tokens: list[Returned], locators: list[LocatorRecord]
+    outer: _Outer, options: _Options, tokens: list[ReturnedToken], locators: list[LocatorRecord]
 ) -> tuple[list[Item], int]:
     """-> items in the order of the records, and the number of records. Tokens are removed from plain records."""
     header, items, plain, is_missing, count = outer.header, list[Item](), list[NewRecord](), False, 0
@@ -422,7 +422,7 @@ def _items(
                 continue
             headers, token = take_token(record.headers)
             if token is not None:
-                tokens.append(Returned(token, header.timestamp(record), record._replace(headers=tuple(headers))))
+                tokens.append(ReturnedToken(token, header.timestamp(record), record._replace(headers=tuple(headers))))
             plain.append(NewRecord(header.timestamp(record), record.key, record.value, headers))
             continue
         if plain:

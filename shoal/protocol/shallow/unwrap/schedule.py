@@ -21,7 +21,7 @@ from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import TopicPartition
 
-__all__ = ["REQUEST_BYTES", "Answers", "Progress", "RecordSet", "Request", "Schedule"]
+__all__ = ["REQUEST_BYTES", "Answers", "Progress", "Request", "Schedule", "SendableSet"]
 
 REQUEST_BYTES = 1024 * 1024  # max.request.size of a Java producer
 
@@ -29,7 +29,7 @@ Answers: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
 """Error code and base offset of each partition."""
 
 
-class RecordSet(Protocol):
+class SendableSet(Protocol):
     """A record set for one partition; `records` and `size` (bytes) of all its batches."""
 
     @property
@@ -66,7 +66,7 @@ class Progress(Protocol):
 
     def cut(self, parts: Sequence[OutgoingBatch] | RemoteProtocolError) -> list[Finding]: ...
 
-    def next_record_set(self, room: int | None = None) -> RecordSet | None: ...
+    def next_record_set(self, room: int | None = None) -> SendableSet | None: ...
 
     def answered_all(self, answers: Sequence[tuple[int, int]]) -> list[Finding]: ...
 
@@ -77,7 +77,7 @@ class Request(NamedTuple):
     """One request to the broker. `plain`: the record sets of partitions without envelopes."""
 
     plain: Mapping[TopicPartition, Sequence[Buffer]]
-    record_sets: Mapping[TopicPartition, RecordSet]
+    record_sets: Mapping[TopicPartition, SendableSet]
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
@@ -125,7 +125,7 @@ class Schedule:
 
     def next_request(self, *, sets: bool = True) -> Request | None:
         """None: an answer must arrive first, or all is done. `sets`: the broker is still proven to accept them."""
-        room, record_sets = self._room, dict[TopicPartition, RecordSet]()
+        room, record_sets = self._room, dict[TopicPartition, SendableSet]()
         for partition, progress in self._partitions.items():
             # Only withdrawn, never granted: a partition that began without sets is stamped, or not, for single batches.
             if not sets:

@@ -54,8 +54,8 @@ _FLAGS: Mapping[str, SettingFlag] = {
     "--on-gap": SettingFlag(
         "shallow.on-gap",
         None,
-        "what happens to a partition of which the mirror passes over records: report logs it, stop also refuses it "
-        "to the mirror until shoal gaps acknowledges it (default: report)",
+        "what happens to a partition of which the mirror passes over records: report logs it; stop also sends the "
+        "mirror no more of it until shoal gaps acknowledges it (default: report)",
     ),
     "--deep-topics": SettingFlag(
         "shallow.deep-topics",
@@ -71,8 +71,8 @@ _FLAGS: Mapping[str, SettingFlag] = {
     "--without-agent": SettingFlag(
         "shallow.without-agent",
         None,
-        "with --same-offsets: topics of whose target brokers none has the agent for them wait, or are mirrored as "
-        "ordinary ones, with other offsets (default: wait)",
+        "with --same-offsets: what happens to a topic for which no target broker has the agent: wait, or ordinary: it "
+        "is mirrored with other offsets (default: wait)",
     ),
     "--follow-log-start": SettingFlag(
         "shallow.follow-log-start",

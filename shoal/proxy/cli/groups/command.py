@@ -58,7 +58,9 @@ _DEFAULT_GROUPS = "all whose names do not begin with __"
 
 def parser() -> Parser:
     groups = Parser(
-        prog="shoal groups", description="Consumer groups of a cluster and of its mirror.", epilog="see: groups sync -h"
+        prog="shoal groups",
+        description="Consumer groups of a cluster and of its mirror.",
+        epilog="see: shoal groups sync --help",
     )
     commands = groups.add_subparsers(title="commands", dest="command", required=True)
     sync = commands.add_parser(

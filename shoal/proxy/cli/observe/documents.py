@@ -152,7 +152,6 @@ class Status(Struct, kw_only=True):
     pid: int
     host: str = ""
     started: str = ""
-    uptime_seconds: float = 0.0
     state: str = ""
     loop_lag_seconds: float = 0.0
     listeners: list[Listener]

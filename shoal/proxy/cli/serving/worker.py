@@ -98,7 +98,7 @@ class _Worker:
             case Word.USE, Server() as server:
                 self._tasks.start_soon(self._use, server, value, message.number)
             case Word.REREAD, Server() as server:
-                self._tasks.start_soon(server.reload)
+                self._tasks.start_soon(server.reread_files)
             case Word.PAGE, Server():
                 self._tasks.start_soon(self._show, value, message.number)
             case Word.COUNTERS, Server():

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from shoal.protocol.shallow.translate.offset_map import SourcePartition
-    from shoal.protocol.shallow.translate.question import Gap
+    from shoal.protocol.shallow.translate.question import UnknownStretch
     from shoal.protocol.wire.types import TopicPartition
     from shoal.proxy.cli.translate.read import ClusterReader
     from shoal.proxy.cli.translate.state import Pair
@@ -46,7 +46,7 @@ class Translator:
         self._targets = targets
         self._to_source = to_source
         self._why_not = why_not
-        self._gaps: dict[tuple[str, SourcePartition, TopicPartition, Gap], _Read | Cannot] = {}
+        self._gaps: dict[tuple[str, SourcePartition, TopicPartition, UnknownStretch], _Read | Cannot] = {}
 
     def partitions(self) -> list[TopicPartition]:
         """Those that can be translated."""
@@ -89,7 +89,7 @@ class Translator:
             return aligned.source_of(offset)
         return None if offset < begins else aligned.copy_of(offset)  # below it, the target may have more
 
-    async def _read_once(self, pair: Pair, gap: Gap) -> _Read:
+    async def _read_once(self, pair: Pair, gap: UnknownStretch) -> _Read:
         """Raises Cannot."""
         key = pair.listener, pair.source, pair.target, gap
         if (found := self._gaps.get(key)) is None:
@@ -104,7 +104,7 @@ class Translator:
             raise found
         return found
 
-    async def _read_gap(self, pair: Pair, gap: Gap) -> _Read:
+    async def _read_gap(self, pair: Pair, gap: UnknownStretch) -> _Read:
         """The target first: see align.py. Raises Cannot."""
         source, target = self._sources.get(pair.source.cluster), self._targets.get(pair.listener)
         if source is None or target is None:

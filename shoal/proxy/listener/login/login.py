@@ -25,7 +25,7 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.config.quantities import counted
 from shoal.proxy.config.reread import Reread
 from shoal.proxy.connection.client_session import ClientSession, NotAllowed, credentials_of
-from shoal.proxy.connection.pending import Edit, PendingAnswer
+from shoal.proxy.connection.pending import EditAnswer, PendingAnswer
 from shoal.proxy.connection.routes import ANY_VERSION, Decision, Route, Wait, table
 from shoal.proxy.events.logs import event
 from shoal.proxy.listener.login.bearer import BearerTokens
@@ -166,7 +166,7 @@ class ClientLogin:
             return [unsupported(header.correlation_id)]
         answer = bytearray(await self._versions.answer(connection.node_id, header.api_version))
         answer[4:8] = header.correlation_id.to_bytes(4, "big", signed=True)
-        if not isinstance(decision, Edit):
+        if not isinstance(decision, EditAnswer):
             return [answer]
         entry = PendingAnswer(header.correlation_id, header.api_key, header.api_version, decision)
         edited = decision.edit(connection, entry, answer)

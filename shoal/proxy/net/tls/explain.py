@@ -102,7 +102,7 @@ def explain_broker(failure: Failure, tls: TlsContext, now: float) -> str:
     assert isinstance(settings, ClusterTls)
     reason = failure.reason
     if failure.code:
-        return _bad_broker(failure, tls, settings, now)
+        return _bad_broker(failure, tls, now)
     if reason in _REFUSED or reason == _REQUIRED:
         return _refused_by_broker(_REFUSED.get(reason, "certificate required"), tls)
     if reason in _VERSION:
@@ -153,7 +153,7 @@ def web_server() -> str:
     return _FOREIGN_BROKERS[Foreign.HTTP_ANSWER]
 
 
-def _bad_broker(failure: Failure, tls: TlsContext, settings: ClusterTls, now: float) -> str:
+def _bad_broker(failure: Failure, tls: TlsContext, now: float) -> str:
     shown = failure.shown
     its = f"its certificate {shown.subject}" if shown is not None else "its certificate"
     if failure.code in _WRONG_NAME:

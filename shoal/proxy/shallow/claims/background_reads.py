@@ -7,7 +7,7 @@
 So a slow source needs no long requests, and nothing that is under way is given up. A partition of which nothing came
 while a request waited is `silent`: the next requests do not wait for it, because they may have others, too.
 
-`admission` says what is read if more is wanted than there is room for. A silent partition takes no room from others.
+`queue` says what is read if more is wanted than there is room for. A silent partition takes no room from others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import trio
 
 from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN
 from shoal.protocol.shallow.unwrap.plan import Refused
-from shoal.proxy.shallow.claims.admission import WANTED_SECONDS, Admission
+from shoal.proxy.shallow.claims.read_queue import WANTED_SECONDS, ReadQueue
 from shoal.proxy.shallow.leaders import NoAnswer
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class BackgroundReads:
         self._max_partitions = max_partitions
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._count = 0
-        self._admission = Admission()
+        self._queue = ReadQueue()
         self._waited = 0  # bytes of batches that requests wait for, and hold until all of theirs are read
 
     async def wait(self, keys: Sequence[EnvelopeKey], deadline: float) -> dict[EnvelopeKey, Found]:
@@ -107,7 +107,7 @@ class BackgroundReads:
                 else:  # it is not held here, but may be kept when it has been read
                     found[key] = _found(key, read)
             if source in admitted and source not in self._partitions:
-                self._admission.release(source)
+                self._queue.release(source)
                 is_full = True
         if is_full:
             self._make_room()
@@ -137,17 +137,17 @@ class BackgroundReads:
                 partition.is_silent = True
 
     def _admit(self, grouped: Mapping[TopicPartition, Sequence[EnvelopeKey]], now: float) -> set[TopicPartition]:
-        for source in self._admission.stale(now):
-            self._admission.release(source)
+        for source in self._queue.stale(now):
+            self._queue.release(source)
             if (partition := self._partitions.get(source)) is not None:
                 self.release(list(partition.reads))
         busy = sum(
             one.wanted
             for source, one in self._partitions.items()
-            if not one.is_silent and not self._admission.is_first(source)
+            if not one.is_silent and not self._queue.is_first(source)
         )
         wanted = {source: sum(key.payload for key in keys if self._is_new(key)) for source, keys in grouped.items()}
-        return self._admission.admit(wanted, busy, self._room(), now)
+        return self._queue.admit(wanted, busy, self._room(), now)
 
     def _is_new(self, key: EnvelopeKey) -> bool:
         partition = self._partitions.get(key.source)
@@ -196,7 +196,7 @@ class BackgroundReads:
                 await self._read_all(partition)
         finally:
             del self._partitions[source]
-            self._admission.release(source)
+            self._queue.release(source)
             for read in list(partition.reads.values()):
                 self._end(partition, read)
 
@@ -221,7 +221,7 @@ class BackgroundReads:
             if read.done.is_set():
                 continue  # it is held apart
             try:
-                with self._admission.reading(read.key.source):
+                with self._queue.reading(read.key.source):
                     read.found = await self._read(read.key)
             except NoAnswer as error:
                 read.why = str(error)
@@ -229,8 +229,8 @@ class BackgroundReads:
             if partition.reads.get(read.key) is not read:
                 continue
             some, partition.is_silent, partition.read_at = True, False, trio.current_time()
-            self._admission.was_read(read.key.source, partition.read_at)
-            if self._admission.is_first(read.key.source) and not isinstance(read.found, Refused):
+            self._queue.was_read(read.key.source, partition.read_at)
+            if self._queue.is_first(read.key.source) and not isinstance(read.found, Refused):
                 read.done.set()
             else:
                 self._end(partition, read)
@@ -241,7 +241,7 @@ class BackgroundReads:
         self._count -= 1
         partition.wanted -= read.key.payload
         if not partition.reads:
-            self._admission.release(read.key.source)
+            self._queue.release(read.key.source)
         read.done.set()
 
     def end(self) -> None:

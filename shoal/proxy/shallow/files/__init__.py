@@ -1,5 +1,7 @@
-"""State of an unwrap listener that must survive a restart, in files of the state directory.
+"""State of wrap and unwrap listeners that must survive a restart, in files of the state directory.
 
+    mirrored        what mirrors have copied of each source partition
+    gaps            what mirrors have passed over, and what is acknowledged of it
     producers       sequences of idempotent and exactly-once mirrors; always up to date
     deliveries      appended parts of requests; always up to date
     doubt           requests in flight that the broker did not answer; from an orderly stop to the next start

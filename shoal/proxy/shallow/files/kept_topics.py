@@ -13,7 +13,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from shoal.proxy.cluster.state_files import NotOurs
+from shoal.proxy.cluster.state_files import NotOurs, unreadable
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.events.logs import event
 
@@ -50,8 +50,7 @@ class KeptTopics:
             try:
                 self._load(self._path)
             except OSError as error:
-                what = f"cannot read {self._path}: {error.strerror}"
-                raise OperatorError.of(f"listener {self._listener!r}", what) from None
+                raise OperatorError.of(f"listener {self._listener!r}", unreadable(self._path, error)) from None
 
     def _load(self, path: Path) -> None:
         with suppress(FileNotFoundError):

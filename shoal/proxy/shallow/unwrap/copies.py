@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from shoal.protocol.mirror_topics.probe import ProbeAnswer
     from shoal.protocol.shallow.envelope import EnvelopeKey
-    from shoal.protocol.shallow.same_offsets.places import Given, Places, Returned
+    from shoal.protocol.shallow.same_offsets.places import Given, Places, ReturnedLocator
     from shoal.protocol.shallow.unwrap.plan import Plan
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.shallow.interlock import Interlocks
@@ -190,7 +190,7 @@ class Copies:
 
     def _found(
         self, connection: Connection, target: TopicPartition, plan: Plan
-    ) -> Iterator[tuple[Places, bytes, Returned]]:
+    ) -> Iterator[tuple[Places, bytes, ReturnedLocator]]:
         """The locators of this process, with the places of the wrapping listener that has given each."""
         for locator in plan.locators:
             for interlock in self._interlocks:

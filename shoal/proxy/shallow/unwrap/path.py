@@ -92,9 +92,9 @@ _TOO_MUCH = Refused(
 _READ_SECONDS = 10.0  # for batches that must be read again; a mirror gives up after 30 s (request.timeout.ms)
 _BUSY_SECONDS = 0.05  # other connections wait at most this long, or for one partition
 _SLOTS_USED_UP = (
-    "more than {} producer ids and partitions of idempotent mirrors have come: those unused for the "
-    "longest time are forgotten, and a mirror that goes on with one gets error 45 (its numbers are out of order): "
-    "raise producer-slots then"
+    "more than {} pairs of producer id and partition of idempotent mirrors are in use: those unused for the longest "
+    "time are forgotten, and a mirror that continues with one gets error 45 (OUT_OF_ORDER_SEQUENCE_NUMBER): raise "
+    "producer-slots (shoal mirror: --producer-slots) and restart Shoal"
 )
 _UNKNOWN = Refused(
     error_code=ErrorCode.UNKNOWN_TOPIC_ID, message="the broker does not know a topic with this id (yet, or any more)"
@@ -160,7 +160,6 @@ class UnwrapPath:
         self._producers = self._mirror_producers()
         self._raw = RawRetries(self._plain_codec)
         self._kept = settings.producers_file
-        self._cluster = listener.cluster
         produce = Route(since=_OLDEST, handle=self._handle)
         own: RouteTable[Connection] = {ApiKey.PRODUCE: produce, ApiKey.API_VERSIONS: WATCHED_VERSIONS}
         self.routes: RouteTable[Connection] = table({**PLAIN_ROUTES, **own})

@@ -20,7 +20,7 @@ from shoal.protocol.messages.init_producer_id import encode_init_producer_id, re
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.unwrap.sequence import Sequences
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
-from shoal.proxy.connection.pending import Edit, blaming_the_broker
+from shoal.proxy.connection.pending import EditAnswer, blaming_the_broker
 from shoal.proxy.connection.routes import Route
 from shoal.proxy.events.logs import event
 from shoal.proxy.listener.plain import PLAIN_ROUTES
@@ -78,11 +78,11 @@ def rights_of(connection: Connection) -> Rights:
 def _decide(connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
     assert _PLAIN.decide is not None
     plain = _PLAIN.decide(connection, first)
-    return Edit(partial(_noted, plain)) if isinstance(plain, Edit) else plain
+    return EditAnswer(partial(_noted, plain)) if isinstance(plain, EditAnswer) else plain
 
 
 def _noted(
-    plain: Edit[Connection], connection: Connection, entry: PendingAnswer, frame: Buffer
+    plain: EditAnswer[Connection], connection: Connection, entry: PendingAnswer, frame: Buffer
 ) -> Buffer | Row[Buffer]:
     rights_of(connection).offered = ApiKey.INIT_PRODUCER_ID in offered(frame, entry.api_version)
     return plain.edit(connection, entry, frame)

@@ -15,7 +15,7 @@ from shoal.protocol.shallow.wrap.eligible import Reason
 from shoal.protocol.transform.watch import FetchWatcher
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import PartitionRef
-from shoal.proxy.connection.pending import Edit
+from shoal.proxy.connection.pending import EditAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,23 +50,25 @@ class OversizedAnswers:
         self._tally = tally
         self._followed = followed
 
-    def edit(self, connection: Connection, fetch: MirrorFetch) -> Edit[Connection]:
+    def edit(self, connection: Connection, fetch: MirrorFetch) -> EditAnswer[Connection]:
         """For `Hold.too_large`."""
 
         def stream(entry: PendingAnswer, size: int) -> _Stream:
-            too_large = f"a fetch answer of {size} bytes is larger than what is held (limits.held-response-bytes)"
+            limit = connection.limits.held_response_bytes
+            too_large = f"a fetch answer of {size} bytes is above limits.held-response-bytes ({limit})"
             if stopped := self._followed.stopped(connection, fetch, fetch.asked):
                 names = _names(connection, stopped)
                 raise RemoteProtocolError(
-                    f"{too_large}, and {names} must be taken out of it until its gap is acknowledged"
+                    f"{too_large}, and {names} must be taken out of it until its gap is acknowledged: raise that "
+                    "limit, or acknowledge it (shoal gaps --acknowledge)"
                 )
             if ours := self._same_offsets.of(connection, fetch.consumer, iter(fetch.asked)):
                 names = _names(connection, ours)
                 raise RemoteProtocolError(f"{too_large}, and {names} must not be raw (same-offsets): raise that limit")
             connection.listener.complain(
                 "fetch-answer-too-large",
-                f"a fetch answer of {size} bytes is larger than what is held: it passes raw "
-                "(limits.held-response-bytes)",
+                f"{too_large}: it passes raw. Raise the limit above the largest batch, or let producers make smaller "
+                "ones (batch.size)",
                 bytes=size,
             )
             if connection.tap is not None:
@@ -79,7 +81,7 @@ class OversizedAnswers:
             passed = answer.feed(memoryview(streamed))
             return streamed[:passed] + answer.finish(streamed[passed:]) if passed < len(streamed) else streamed
 
-        return Edit(whole, stream)
+        return EditAnswer(whole, stream)
 
     def note(self, connection: Connection, fetch: MirrorFetch, answer: FetchWatcher) -> None:
         """The end of the answer is about to be sent."""

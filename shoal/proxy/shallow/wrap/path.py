@@ -263,7 +263,10 @@ class WrapPath:
         if client_id not in self._unknown_clients and len(self._unknown_clients) < _LOGGED_CLIENTS:
             self._unknown_clients.add(client_id)
             pattern = self._settings.mirror_clients
-            text = f"client id {client_id!r} is none of mirror-clients ({pattern}): it gets records as they are"
+            text = (
+                f"client id {client_id!r} is none of mirror-clients ({pattern}): it gets records as they are; if it is "
+                "a mirror's consumer of data, correct mirror-clients"
+            )
             log.info("client-is-no-mirror", extra=event(text, client_id=client_id, pattern=pattern))
 
     def _note_reader(self, connection: Connection, consumer: Consumer, request: FetchRequest) -> None:

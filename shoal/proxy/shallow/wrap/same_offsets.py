@@ -19,7 +19,7 @@ from shoal.protocol.messages.fetch import fetch_committed, fetch_from, limit_fet
 from shoal.protocol.records.scan import scan
 from shoal.protocol.shallow.locator import locator_batch
 from shoal.protocol.shallow.same_offsets.follow import follow
-from shoal.protocol.shallow.same_offsets.place import Place, Standing
+from shoal.protocol.shallow.same_offsets.place import Place, PlaceState
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.types import PartitionRef, TopicPartition
 from shoal.proxy.connection.topic_names import topic_name
@@ -170,7 +170,7 @@ class SameOffsets:
             offset = place.ask(asked.fetch_offset)
             if offset != asked.fetch_offset:
                 fetch_from(frame, asked, offset)
-            if place.standing is not Standing.KNOWN:
+            if place.standing is not PlaceState.KNOWN:
                 unplaced.append(asked)
                 self._may_locate(consumer, partition, place, now)  # asks early: its answer may be too large to hold
         if unplaced:  # nothing of them is given
@@ -211,7 +211,7 @@ class SameOffsets:
             if place.must_ask_again:
                 return False
             if fetched.start != fetched.end:
-                if place.standing is Standing.KNOWN:
+                if place.standing is PlaceState.KNOWN:
                     return False
                 has_records = True
         return has_records
@@ -271,7 +271,7 @@ class SameOffsets:
             position = place.position
             judgement.withheld(PartitionRef(fetched.topic, fetched.partition))
             return [locator_batch(self._places.give(fetch.consumer.flow, partition, place, now), position)]
-        if place.standing is not Standing.KNOWN or place.must_ask_again:
+        if place.standing is not PlaceState.KNOWN or place.must_ask_again:
             return None
         ref = PartitionRef(fetched.topic, fetched.partition)
         if fetched.start == fetched.end and fetched.high_watermark != place.source_end:
@@ -293,7 +293,7 @@ class SameOffsets:
     def _failed(self, partition: TopicPartition, place: Place, error_code: int) -> None:
         if error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
             return
-        if place.standing is Standing.KNOWN and not place.must_ask_again:  # it was asked for what the copy needs
+        if place.standing is PlaceState.KNOWN and not place.must_ask_again:  # it was asked for what the copy needs
             ends = f"its log is from {place.source_start} to {place.source_end}" if place.source_end >= 0 else ""
             why = (
                 f"the source has no offset {place.offset}, where the copy ends ({ends or 'its ends are unknown'}): it "
@@ -304,7 +304,7 @@ class SameOffsets:
 
     def gauges(self) -> dict[str, float]:
         """Partitions of connected mirrors by state."""
-        counts = dict[str, float]({standing.value: 0 for standing in Standing} | {"stopped": 0})
+        counts = dict[str, float]({standing.value: 0 for standing in PlaceState} | {"stopped": 0})
         for consumer in self._consumers:
             for partition, place in consumer.places.items():
                 if not place.in_session:

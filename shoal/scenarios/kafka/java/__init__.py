@@ -2,6 +2,5 @@
 
     jars (from Maven Central, `pom.xml`) -> jvm (start a program) -> tools (command line tools from the jars)
 
-`class_archive` makes short-lived programs start faster. `old_clients` are the clients from before Kafka 0.11
-(`old-clients.xml`).
+`class_archive` makes short-lived programs start faster.
 """

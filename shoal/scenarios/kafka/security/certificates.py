@@ -92,13 +92,13 @@ class Authority:
     def create(cls, home: Path, name: str = "Shoal test authority") -> Authority:
         key = _new_key("ec")
         builder = _builder(_named(name), _named(name), key, key, VALID)
-        return cls(home, _ca(builder, key, path_length=1).sign(key, hashes.SHA256()), key)
+        return cls(home, _ca(builder, path_length=1).sign(key, hashes.SHA256()), key)
 
     def intermediate(self, name: str = "Shoal test intermediate") -> Authority:
         """An authority whose own certificate is in the chain of those that it issues."""
         key = _new_key("ec")
         builder = _builder(_named(name), self._certificate.subject, key, self._key, VALID)
-        certificate = _ca(builder, key, path_length=0).sign(self._key, hashes.SHA256())
+        certificate = _ca(builder, path_length=0).sign(self._key, hashes.SHA256())
         chain = (certificate, *self._chain)
         return Authority(self._next("intermediate"), certificate, key, chain=chain, root=self.certificate)
 
@@ -195,7 +195,7 @@ def _builder(
     )
 
 
-def _ca(builder: x509.CertificateBuilder, key: _Key, *, path_length: int) -> x509.CertificateBuilder:
+def _ca(builder: x509.CertificateBuilder, *, path_length: int) -> x509.CertificateBuilder:
     usage = x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=True,

@@ -4,7 +4,7 @@ import pytest
 
 from shoal.protocol.shallow.interlock.evidence import Evidence
 from shoal.protocol.shallow.interlock.flow import Fetched
-from shoal.protocol.shallow.interlock.rules import AlwaysWrap, EventKind, HandedOut, Interlock, Raw, Review, Wrap
+from shoal.protocol.shallow.interlock.rules import AlwaysWrap, EventKind, HandedOut, InterlockRules, Raw, Review, Wrap
 from tests.protocol.shallow.interlock.mirrors import TOPIC, Data, Mirror, interlock, kinds, mark, prove, sample_from
 
 # Proof
@@ -258,7 +258,7 @@ def test_a_partition_that_moves_to_another_broker_is_proven_anew(rules: Evidence
 
 
 def test_the_operator_may_vouch() -> None:
-    rules: Interlock = AlwaysWrap(salt=b"s", first_serial=5, token=(1 << 64) - 1)
+    rules: InterlockRules = AlwaysWrap(salt=b"s", first_serial=5, token=(1 << 64) - 1)
     flow = rules.connected("10.0.0.1", "x", 1, 0.0)
     read = Fetched(1, TOPIC, 0, 5, 9)
 
@@ -280,5 +280,5 @@ def test_the_operator_may_vouch() -> None:
 
 
 def test_evidence_is_an_interlock() -> None:
-    rules: Interlock = interlock()
+    rules: InterlockRules = interlock()
     assert rules.next_serial() == 1

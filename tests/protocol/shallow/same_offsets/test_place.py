@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.protocol.shallow.same_offsets.place import Place, Standing
+from shoal.protocol.shallow.same_offsets.place import Place, PlaceState
 
 
 def located(start: int, end: int, *, log_start: int, log_end: int) -> Place:
@@ -35,4 +35,4 @@ def test_a_mirror_gets_the_offset_to_which_it_was_sent() -> None:
     place.forget()
     place.out_of_range()
     assert place.ask(3000) == 3000
-    assert place.standing is Standing.UNKNOWN
+    assert place.standing is PlaceState.UNKNOWN

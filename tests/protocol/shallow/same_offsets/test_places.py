@@ -5,7 +5,7 @@ from __future__ import annotations
 from shoal.protocol.shallow.interlock.flow import Flow
 from shoal.protocol.shallow.interlock.way_back import WayBack
 from shoal.protocol.shallow.locator import LocatorRecord
-from shoal.protocol.shallow.same_offsets.place import LOCATOR_SECONDS, Place, Standing
+from shoal.protocol.shallow.same_offsets.place import LOCATOR_SECONDS, Place, PlaceState
 from shoal.protocol.shallow.same_offsets.places import STOPPED_SECONDS, Places
 from shoal.protocol.wire.types import TopicPartition
 
@@ -23,7 +23,7 @@ def asking(position: int = 0) -> Place:
     return place
 
 
-def standing(place: Place) -> Standing:
+def standing(place: Place) -> PlaceState:
     return place.standing
 
 
@@ -47,7 +47,7 @@ def test_one_that_does_not_come_back_is_given_again_later() -> None:
     places, mirror, place = Places(bytes(16)), flow(), asking()
     token = places.give(mirror, ONE, place, 0.0)
     places.renew(ONE, place, LOCATOR_SECONDS - 1)
-    assert standing(place) is Standing.LOCATING
+    assert standing(place) is PlaceState.LOCATING
     places.renew(ONE, place, LOCATOR_SECONDS)
     assert places.may_locate(mirror, ONE, place, LOCATOR_SECONDS)
     assert places.give(mirror, ONE, place, LOCATOR_SECONDS) != token
@@ -74,10 +74,10 @@ def test_a_stopped_partition_waits_and_is_said_once() -> None:
     returned = places.returned(LocatorRecord(token, is_intact=True), 0, WAY)
     assert returned is not None
     assert places.located(returned.given, token, 10, 0)
-    assert standing(place) is Standing.KNOWN
+    assert standing(place) is PlaceState.KNOWN
     assert places.stop(ONE, "no agent", 0.0)
     places.renew(ONE, place, 0.0)
-    assert standing(place) is Standing.UNKNOWN
+    assert standing(place) is PlaceState.UNKNOWN
     assert not places.may_locate(mirror, ONE, place, STOPPED_SECONDS - 1)
     assert places.may_locate(mirror, ONE, place, STOPPED_SECONDS)
     assert not places.stop(ONE, "no agent", STOPPED_SECONDS)

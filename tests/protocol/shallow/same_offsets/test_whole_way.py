@@ -13,7 +13,7 @@ from shoal.protocol.records.scan import scan
 from shoal.protocol.shallow.same_offsets.fenced import FencedPartition, FencedSet
 from shoal.protocol.shallow.same_offsets.follow import follow
 from shoal.protocol.shallow.same_offsets.log_ends import LogEnd, LogEnds
-from shoal.protocol.shallow.same_offsets.place import Place, Standing
+from shoal.protocol.shallow.same_offsets.place import Place, PlaceState
 from shoal.protocol.shallow.unwrap.findings import CopyMisplaced, CopyStopped, Finding
 from shoal.protocol.shallow.unwrap.plan import Plan, plan_record_set
 from shoal.protocol.shallow.wrap.runs import WrapContext
@@ -67,11 +67,11 @@ class Way:
         offset = self.place.ask(self.position)
         found = self.source.fetch(offset, self._data.draw(st.integers(1, 4)))
         if found is None:  # the mirror goes to the beginning (auto.offset.reset)
-            assert self.place.standing is not Standing.KNOWN
+            assert self.place.standing is not PlaceState.KNOWN
             self.position = self.source.start
             return
         self.place.source_start, self.place.source_end = self.source.start, self.source.end
-        if self.place.standing is not Standing.KNOWN:
+        if self.place.standing is not PlaceState.KNOWN:
             self.place.give_locator(b"token", 0.0)
             self.position = self.place.position
             self.place.locate(self.target.end, self.target.start)

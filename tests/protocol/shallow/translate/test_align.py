@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from shoal.protocol.shallow.translate.align import Aligned, Seen
-from shoal.protocol.shallow.translate.question import Gap
+from shoal.protocol.shallow.translate.question import UnknownStretch
 
-GAP = Gap(10, 20, 100, 110)
-OPEN = Gap(10, None, 100, None)
+GAP = UnknownStretch(10, 20, 100, 110)
+OPEN = UnknownStretch(10, None, 100, None)
 
 
 def seen(first: int, marks: str) -> list[Seen]:
@@ -46,5 +46,5 @@ def test_the_copy_of_a_record(source: str, target: str, offset: int, found: int 
         ("", "", 100, OPEN, 10),
     ],
 )
-def test_the_original_of_a_copy(source: str, target: str, offset: int, gap: Gap, found: int | None) -> None:
+def test_the_original_of_a_copy(source: str, target: str, offset: int, gap: UnknownStretch, found: int | None) -> None:
     assert Aligned(gap, seen(10, source), seen(100, target), 110).source_of(offset) == found

@@ -136,3 +136,29 @@ def test_answers_that_are_taken_together(
             single.take(single.progress.answered(*one))
         assert together.state() == single.state()
     assert together.state() == single.state()
+
+
+def test_sets_grow_again_after_a_refused_batch() -> None:
+    """After one, sets have one batch, and twice as many after each that is appended."""
+
+    def sizes(*, at_once: int) -> list[int]:
+        one = One(plan_of([1] * 60, set(), 60), sets=True, doubt=0)
+        sent, end, refused = list[int](), 0, False
+        in_flight = deque[OutgoingRecordSet]()
+        while new := one.send() or in_flight:
+            if new is not in_flight:
+                sent += [record_set.batches for record_set in new]
+                in_flight.extend(new)
+            taken = [in_flight.popleft() for _ in range(min(at_once, len(in_flight)))]
+            given_now = list[tuple[int, int]]()
+            for record_set in taken:
+                given_now.append((0, end) if refused else (87, -1))
+                end += record_set.records if refused else 0
+                refused |= record_set.batches == 1
+            one.take(one.progress.answered_all(given_now))
+        assert one.progress.outcome is not None
+        assert end == 59
+        return sent
+
+    assert sizes(at_once=1)[:7] == [60, 30, 15, 8, 4, 2, 1]
+    assert sizes(at_once=5) == [60, 30, 15, 8, 4, 2, 1, 1, 2, 2, 2, 2, 2, 48]

@@ -6,7 +6,7 @@ from shoal.protocol.shallow.unwrap.findings import Finding, SetRefused
 from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet
 from shoal.protocol.shallow.unwrap.plan import Plan, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import SET_BYTES, PartitionProgress
-from shoal.protocol.shallow.unwrap.schedule import REQUEST_BYTES, RecordSet, Schedule
+from shoal.protocol.shallow.unwrap.schedule import REQUEST_BYTES, Schedule, SendableSet
 from shoal.protocol.shallow.unwrap.sequence import Sequences
 from shoal.protocol.wire.types import TopicPartition
 from tests.support.shallow.world import context, flat, poll, produced, some_batch
@@ -38,7 +38,7 @@ def schedule_of(*logs: list[bytes], sets: bool = True, own_bytes: int = 0) -> Sc
     return Schedule(made, own_bytes=own_bytes)
 
 
-def drained(schedule: Schedule) -> list[dict[int, RecordSet]]:
+def drained(schedule: Schedule) -> list[dict[int, SendableSet]]:
     """Every request, answered before the next."""
     requests = []
     while request := schedule.next_request():

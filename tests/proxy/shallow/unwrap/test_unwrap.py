@@ -201,7 +201,7 @@ async def test_a_request_larger_than_what_is_held_is_refused(caplog: pytest.LogC
         assert await client.at_end()
         assert await r.closed() == {CloseCause.CLIENT_PROTOCOL: 1}
         assert not r.target.requests
-    assert "limits.held_request_bytes = 1000" in caplog.text
+    assert "limits.held-request-bytes (1000)" in caplog.text
 
 
 # Batches that change

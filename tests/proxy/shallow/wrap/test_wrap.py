@@ -22,7 +22,7 @@ from shoal.protocol.shallow.wrap.eligible import Reason
 from shoal.protocol.wire.compression import Codec
 from shoal.proxy.config.identity import host_name
 from shoal.proxy.config.settings import KIB, MIB, CaptureSettings, Mode
-from shoal.proxy.shallow.paths import shallow_paths
+from shoal.proxy.shallow.paths import ShallowPaths
 from shoal.proxy.shallow.wrap.mirror_fetch import MOST_KEPT
 from tests.support.kafka_python import murmur2
 from tests.support.kio_messages import decode_request, request_frame
@@ -74,7 +74,8 @@ async def test_who_is_taken_for_no_mirror_is_told_once(caplog: pytest.LogCapture
             await client.ask(100)
             await client.answer()
     assert [record.getMessage() for record in caplog.records if record.name == "shoal.fetch"] == [
-        rf"client id '{name}' is none of mirror-clients (\|replication-consumer$): it gets records as they are"
+        rf"client id '{name}' is none of mirror-clients (\|replication-consumer$): it gets records as they are; "
+        "if it is a mirror's consumer of data, correct mirror-clients"
         for name in ("mm1-0", "mm1-1")
     ]
 
@@ -144,7 +145,7 @@ async def test_batches_of_the_sample_are_looked_into() -> None:
     capture = CaptureSettings(directory=Path("never written"), has_keys_sample=1)
     source = SourceBroker(sets=[{P0: LOG}, {P0: MORE}])
     async with shallow_rig(paired=False, source=source, min_batch_bytes=0) as r:
-        paths = shallow_paths(replace(r.server.settings, capture=capture))
+        paths = ShallowPaths().of(replace(r.server.settings, capture=capture))
         listener = r.server.listeners["from"]
         listener.path = paths[Mode.WRAP](listener)
         listener.routes.update(listener.path.routes)

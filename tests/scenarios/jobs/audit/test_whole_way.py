@@ -18,7 +18,7 @@ from shoal.protocol.capture.index.sink import MemorySink
 from shoal.protocol.mirror_topics.probe import PROBE_BATCH
 from shoal.protocol.records.scan import scan
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.shallow.same_offsets.place import Place, Standing
+from shoal.protocol.shallow.same_offsets.place import Place, PlaceState
 from shoal.protocol.shallow.unwrap.findings import CopyStopped
 from shoal.protocol.wire.types import PartitionRef, TopicPartition
 from shoal.proxy.connection.topic_names import Naming
@@ -128,7 +128,7 @@ def test_nothing_is_found_in_a_whole_copy(
         getattr(way, step)()
         assert not any(isinstance(found, CopyStopped) for found in way.findings)
     way.drain()
-    while way.place.standing is not Standing.KNOWN:
+    while way.place.standing is not PlaceState.KNOWN:
         way.fetch()  # a mirror whose Shoal was killed comes again
     rows = way.array()
     place = way.audit(rows)

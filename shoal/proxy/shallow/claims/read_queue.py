@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from shoal.protocol.wire.types import TopicPartition
 
-__all__ = ["PATIENCE", "READ_SECONDS", "WANTED_SECONDS", "Admission"]
+__all__ = ["PATIENCE", "READ_SECONDS", "WANTED_SECONDS", "ReadQueue"]
 
 WANTED_SECONDS: Final = 30.0  # a mirror tries again within a second or so
 PATIENCE: Final = 15.0  # with the first, if none of it can be read and others wait
 READ_SECONDS: Final = 60.0  # for one claim check of the first, if others wait
 
 
-class Admission:
+class ReadQueue:
     """`now` in seconds, sizes in bytes."""
 
     def __init__(self) -> None:
