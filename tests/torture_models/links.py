@@ -217,6 +217,11 @@ class Link:
     def lookup(self, node_id: int, host: str, port: int) -> tuple[str, int]:
         return host, port
 
+    @property
+    def broker(self) -> Link:
+        """The requests to the broker are its own."""
+        return self
+
     async def forward(self, buffers: Sequence[Any], answer: Any = None, *, note: object = None) -> None:
         assert answer is not Decision.SILENT, "acks=0 is not modelled"
         await self._send(buffers, answer)

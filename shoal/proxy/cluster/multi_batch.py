@@ -51,6 +51,11 @@ class PostedRequest(Protocol):
         """The answer. Raises UpstreamLost."""
 
 
+class Requests(Protocol):
+    async def post(self, buffers: Sequence[Buffer], /) -> PostedRequest:
+        """Raises UpstreamLost."""
+
+
 class ProbeConnection(Protocol):
     """A connection whose broker can be asked on a client's behalf, from a route's handler."""
 
@@ -60,9 +65,8 @@ class ProbeConnection(Protocol):
     def provisional(self) -> bool: ...
     @property
     def cause(self) -> CloseCause | None: ...
-
-    async def post(self, buffers: Sequence[Buffer], /) -> PostedRequest:
-        """Raises UpstreamLost."""
+    @property
+    def broker(self) -> Requests: ...
 
 
 class MultiBatchProofs:
@@ -240,7 +244,7 @@ async def _run(probe: Probe, connection: ProbeConnection, seconds: float) -> tup
 async def _exchange(connection: ProbeConnection, frame: bytes, seconds: float) -> Buffer:
     """A timeout must not leave half a request behind: the connection would be unusable."""
     with trio.move_on_after(seconds, shield=True) as sending:
-        asked = await connection.post([frame])
+        asked = await connection.broker.post([frame])
     if sending.cancelled_caught:
         raise UpstreamLost(f"the broker did not read a request of {len(frame)} bytes within {seconds:g} s")
     return await asked.frame()

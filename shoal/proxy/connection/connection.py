@@ -25,25 +25,22 @@ import logging
 import math
 import socket
 from contextlib import contextmanager, suppress
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.protocol.schema.headers import read_request_prefix, read_size
+from shoal.protocol.schema.headers import read_size
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.framing import FIRST_BYTES, check_frame_size
-from shoal.proxy.capture.annotations import OWN
 from shoal.proxy.cluster.ports import NoPort
 from shoal.proxy.config.settings import Address, Mode
-from shoal.proxy.connection.broker_session import SessionRenewal
+from shoal.proxy.connection.broker_requests import BrokerRequests
 from shoal.proxy.connection.client_session import ClientSession, LoginAtBroker, NotAllowed, credentials_of
 from shoal.proxy.connection.clients import FirstUses
 from shoal.proxy.connection.meter import Meter
 from shoal.proxy.connection.pending import OwnRequest, PendingAnswer
 from shoal.proxy.connection.request_pump import RequestPump
 from shoal.proxy.connection.response_pump import ResponsePump
-from shoal.proxy.connection.routes import Decision
 from shoal.proxy.connection.state import Event, State, after
 from shoal.proxy.connection.timeouts import Progress, Timeouts
 from shoal.proxy.events.logs import event, more_of_this_kind
@@ -63,12 +60,11 @@ from shoal.proxy.statistics import ANSWERED, GENTLE, LOUD, PATIENT, CloseCause, 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from shoal.protocol.capture.index.pending import RequestAnnotation
     from shoal.proxy.cluster.bound_port import BoundPort
     from shoal.proxy.connection.client_session import Guest
     from shoal.proxy.connection.listener_api import ListenerApi
     from shoal.proxy.connection.pace import Pace
-    from shoal.proxy.connection.pending import Answer, Backlog, Gate, InFlight, OwnRequests
+    from shoal.proxy.connection.pending import Backlog, InFlight
     from shoal.proxy.connection.pump import Pump
     from shoal.proxy.connection.routes import RouteTable
     from shoal.proxy.net.client import Client
@@ -93,15 +89,15 @@ class Connection:
 
     __slots__ = (
         "__weakref__",
-        "_broker",
+        "_broker_transport",
         "_client",
         "_first_routes",
         "_request_scope",
         "_tasks",
         "_was_reset",
-        "asked",
         "backlog",
         "bound_port",
+        "broker",
         "cause",
         "client",
         "client_id",
@@ -124,7 +120,6 @@ class Connection:
         "pace",
         "peer",
         "provisional",
-        "renewal",
         "requests",
         "responses",
         "routes",
@@ -165,12 +160,10 @@ class Connection:
         self.backlog: Backlog | None = None  # requests that the path takes and answers itself
         self.in_flight: list[InFlight] = []  # few: an empty deque would take 760 bytes
         self.meter = None if listener.apis is None else Meter(listener.apis)
-        self.asked = 0
         self.state = State.SILENT
         self.handling = False  # a route's handler runs
         self.connected = False  # the two pumps exist
         self.provisional = False  # connected to a bootstrap broker: the right one is not known yet
-        self.renewal: SessionRenewal | None = None  # None: Shoal has not logged in at the broker
         self._was_reset = False  # by the client, without a FIN
         self.cause: CloseCause | None = None
         self.detail = ""
@@ -309,14 +302,17 @@ class Connection:
 
     def _connected(self, upstream: BrokerConnection) -> None:
         self.upstream = upstream
-        self.tap, self._broker = self.cluster.watched(upstream.transport, self.listener.name, self.node_id, self.number)
-        self.client_out, self.upstream_out = SendSide(self._client), SendSide(self._broker)
+        transport, name, node = upstream.transport, self.listener.name, self.node_id
+        self.tap, self._broker_transport = self.cluster.watched(transport, name, node, self.number)
+        self.client_out, self.upstream_out = SendSide(self._client), SendSide(self._broker_transport)
         self.requests = RequestPump(self, self._client, self.upstream_out)
-        self.responses = ResponsePump(self, self._broker, self.client_out)
+        self.responses = ResponsePump(self, self._broker_transport, self.client_out)
         self.requests.meter = self.responses.meter = self.meter
+        self.broker = BrokerRequests[Connection](
+            self.requests, self.responses, self.upstream_out, self.in_flight, self.tap
+        )
         if upstream.session is not None:
-            ask, fail = self._ask_to_log_in, self._cannot_log_in_again
-            self.renewal = SessionRenewal(upstream.session, self.requests, ask, fail)
+            self.broker.has_logged_in(upstream.session, self._cannot_log_in_again)
         self._use_routes()
         self.connected = True
         self._report(Event.CONNECTED)
@@ -339,7 +335,7 @@ class Connection:
         elif self.cause is CloseCause.CLIENT_CLOSED:
             self._end_within(self.limits.close_seconds)
             with suppress(OSError):
-                self._broker.shutdown(socket.SHUT_WR)
+                self._broker_transport.shutdown(socket.SHUT_WR)
         elif self.cause not in ANSWERED:
             self.scope.cancel()
 
@@ -461,7 +457,7 @@ class Connection:
             self.responses.close()
             if self._was_reset and self._nothing_of_ours:
                 make_reset(self.upstream.transport)
-            self._broker.close()
+            self._broker_transport.close()
         self._client.close()
         if self.connected:
             self.listener.path.closed(self)
@@ -521,69 +517,6 @@ class Connection:
         """Run a task that ends with this connection at the latest."""
         self._tasks.start_soon(task, argument)
 
-    async def forward(
-        self,
-        buffers: Sequence[Buffer],
-        answer: Answer[Connection] | Decision | None = None,
-        *,
-        note: RequestAnnotation | None = None,
-    ) -> None:
-        """From a handler: send a request frame to the broker for the client. `Decision.SILENT`: it has no answer."""
-        await self.log_in_if_due()
-        if not isinstance(answer, Decision):
-            self._expect(buffers, answer)
-        await self._send_upstream(buffers, note)
-        if self.meter is not None and answer is not Decision.SILENT:
-            self.meter.forwarded(read_request_prefix(buffers[0])[3])
-
-    async def post(
-        self, buffers: Sequence[Buffer], *, note: RequestAnnotation = OWN, gate: Gate | None = None
-    ) -> OwnRequest:
-        """From a handler: send a request of Shoal's own. A `gate` needs a quiet connection. Raises UpstreamLost."""
-        await self.log_in_if_due()
-        return await self._post(buffers, note, gate)
-
-    async def _post(self, buffers: Sequence[Buffer], note: RequestAnnotation, gate: Gate | None) -> OwnRequest:
-        asked = OwnRequest(gate)
-        self._expect(buffers, asked)
-        self.asked += 1
-        if gate is not None:
-            self.responses.read_to_gate()
-        if self.meter is not None:
-            self.meter.own_sent()
-        await self._send_upstream(buffers, note)
-        return asked
-
-    def post_at_once(
-        self, requests: Sequence[Sequence[Buffer]], asked: OwnRequests, notes: Sequence[RequestAnnotation] = ()
-    ) -> Sequence[Buffer]:
-        """`post` for requests with one header, without waiting; -> what must be sent by `post_rest` before more.
-
-        `notes`: of each, if there is an index. Not where `login_is_due`. Raises UpstreamLost.
-        """
-        self._require_broker()
-        _, key, version, correlation_id = read_request_prefix(requests[0][0])
-        entry = PendingAnswer(correlation_id, key, version, asked)
-        for _ in requests:
-            self.in_flight.append(entry)
-            if self.meter is not None:
-                self.meter.own_sent()
-        self.asked += len(requests)
-        for note in notes:
-            self._note_for_index(requests[0][0], note)
-        try:
-            return self.upstream_out.begin([*chain.from_iterable(requests)])
-        except PeerLost as error:
-            raise UpstreamLost(str(error)) from error
-
-    async def post_rest(self, buffers: Sequence[Buffer]) -> None:
-        """Raises UpstreamLost."""
-        self._require_broker()
-        try:
-            await self.upstream_out.send_all(buffers)
-        except PeerLost as error:
-            raise UpstreamLost(str(error)) from error
-
     @property
     def broker_round_trip(self) -> float:
         """Seconds, of the network; inf: not known."""
@@ -595,50 +528,28 @@ class Connection:
         requests = self.requests
         return self.responses.quiet and requests.waiting and not requests.mid_frame
 
-    def post_now(self, frame: bytes) -> None:
-        """Where `is_between_requests`: `post`, without waiting, and without regard to the answer.
-
-        If a login is due, that is sent instead.
+    def keep_alive(self, frame: bytes) -> None:
+        """Where `is_between_requests`: send a request without regard to its answer. If a login is due, that is sent
+        instead.
         """
-        if self.renewal is not None and self.renewal.is_due:
-            return self._tasks.start_soon(self.renewal.while_idle)
-        self._expect([frame], OwnRequest())
-        self.asked += 1
-        self._note_for_index(frame, OWN)
+        if self.broker.renewal is not None and self.broker.login_is_due:
+            return self._tasks.start_soon(self.broker.renewal.while_idle)
         try:
-            if self.upstream_out.gather_now([frame]):
-                self.abort(CloseCause.UPSTREAM_LOST, "it takes no more bytes")
-        except PeerLost as error:
+            self.broker.post_now(frame)
+        except UpstreamLost as error:
             self.abort(CloseCause.UPSTREAM_LOST, str(error))
-
-    @property
-    def login_is_due(self) -> bool:
-        """At the broker, by Shoal."""
-        return self.renewal is not None and self.renewal.is_due
-
-    async def log_in_if_due(self) -> None:
-        """From a handler, before it sends something. Raises UpstreamLost."""
-        if self.renewal is not None and self.renewal.is_due:
-            await self.renewal.before_request(answers_are_due=bool(self.in_flight))
 
     async def log_in_again(self) -> None:
         """From the request pump, before it reads the client's next request. Raises UpstreamLost."""
-        assert self.renewal is not None
+        assert self.broker.renewal is not None
         await self.requests.until_quiet()
         with self.handling_request():
-            await self.renewal.renew()
-
-    async def _ask_to_log_in(self, frame: bytes) -> bytearray:
-        return await (await self._post([frame], OWN, None)).frame()
+            await self.broker.renewal.renew()
 
     def _cannot_log_in_again(self, why: str) -> None:
         self.note(CloseCause.UPSTREAM_LOGIN, f"the session has ended, and Shoal cannot log in again: {why}")
         with suppress(OSError):
-            self._broker.shutdown(socket.SHUT_RDWR)  # ends both pumps, as the broker does
-
-    async def ask(self, buffers: Sequence[Buffer]) -> bytearray:
-        """From a handler: `post`, and wait for the answer, which follows all earlier ones. Raises UpstreamLost."""
-        return await (await self.post(buffers)).frame()
+            self._broker_transport.shutdown(socket.SHUT_RDWR)  # ends both pumps, as the broker does
 
     async def reply(self, buffers: Sequence[Buffer]) -> None:
         """From a handler: answer the client instead of the broker, after the answers to all earlier requests."""
@@ -648,26 +559,6 @@ class Connection:
             await self.client_out.send_all(buffers)
         else:
             self.responses.reply_in_turn(buffers)
-
-    def _expect(self, buffers: Sequence[Buffer], answer: Answer[Connection] | None) -> None:
-        _, key, version, correlation_id = read_request_prefix(buffers[0])
-        if answer is not None:
-            self.in_flight.append(PendingAnswer(correlation_id, key, version, answer))
-        else:
-            self.in_flight.append(correlation_id if self.meter is None else (correlation_id, self.meter.apis[key]))
-
-    async def _send_upstream(self, buffers: Sequence[Buffer], note: RequestAnnotation | None) -> None:
-        self._require_broker()
-        self._note_for_index(buffers[0], note)
-        await self.post_rest(buffers)
-
-    def _require_broker(self) -> None:
-        if self.requests.without_answers:  # not the state: an abort of our own shows nothing of the broker
-            raise UpstreamLost("the connection to the broker has ended")
-
-    def _note_for_index(self, frame: Buffer, note: RequestAnnotation | None) -> None:
-        if self.tap is not None and note is not None:
-            self.tap.note(read_request_prefix(frame)[3], note)
 
     # -- timeouts and statistics -----------------------------------------------------------------------------------
 
@@ -728,7 +619,7 @@ class Connection:
             opaque=responses.opaque,
             edited=responses.edited,
             held=responses.held,
-            asked=self.asked,
+            asked=self.broker.asked,
             from_client=requests.received,
             to_upstream=self.upstream_out.sent,
             from_upstream=responses.received,

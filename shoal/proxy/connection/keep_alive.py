@@ -42,7 +42,7 @@ class KeepAlive:
         if self._is_due(now) and (self._asked is None or self._asked.is_answered):
             self._used_at = now
             with suppress(UpstreamLost):
-                self._asked = await self._connection.post([self._request()])
+                self._asked = await self._connection.broker.post([self._request()])
 
     async def until_answered(self) -> None:
         """Before another request of the handler: wait until no keep-alive is in flight. Raises UpstreamLost."""
@@ -59,7 +59,7 @@ class KeepAlive:
             self._received, self._used_at = received, now
         elif self._is_due(now) and connection.is_between_requests:
             self._used_at = now
-            connection.post_now(self._request())
+            connection.keep_alive(self._request())
 
     def _is_due(self, now: float) -> bool:
         return now - self._used_at >= self._quiet

@@ -36,7 +36,7 @@ def unknown_ids(connection: Connection, topics: Iterable[Topic]) -> list[Topic]:
 
 async def learn_names(connection: Connection, client_id: str | None, unknown: list[Topic]) -> None:
     """Ask the broker for the names; some may remain unknown. Raises UpstreamLost and UpstreamFault."""
-    answer = await connection.ask([encode_metadata_request(_METADATA_VERSION, 0, client_id, unknown)])
+    answer = await connection.broker.ask([encode_metadata_request(_METADATA_VERSION, 0, client_id, unknown)])
     with blaming_the_broker():
         connection.cluster.learn(read_metadata_response(answer, _METADATA_VERSION))
 

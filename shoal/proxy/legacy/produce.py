@@ -179,7 +179,7 @@ class _Request:
         elif any(sum(map(len, parts)) > _LARGE for parts in sets.values()):
             await self._run_cutting(sets)
         else:
-            await self._connection.forward([self._encode(sets)], EditAnswer(self._answered))
+            await self._connection.broker.forward([self._encode(sets)], EditAnswer(self._answered))
 
     def _encode(self, sets: Sets) -> bytes:
         return encode_for_broker(self._header, self._request, sets)
@@ -189,17 +189,17 @@ class _Request:
         notice. A request to the broker before that ensures that earlier requests have arrived.
         """
         if sets:
-            await self._connection.forward([self._encode(sets)], Decision.SILENT)
+            await self._connection.broker.forward([self._encode(sets)], Decision.SILENT)
         if self._is_refused:
             question = write_request_header(ApiKey.API_VERSIONS, 0, self._header.correlation_id, self._header.client_id)
-            await self._connection.ask([write_int32(len(question)) + question])
+            await self._connection.broker.ask([write_int32(len(question)) + question])
             raise RemoteProtocolError("a message set that cannot be appended, produced with acks = 0")
 
     async def _run_cutting(self, sets: Sets) -> None:
         left = _Left(sets, self._max_plain)
         throttle_ms = 0
         while turn := left.next_sets():
-            frame = await self._connection.ask([self._encode(turn)])
+            frame = await self._connection.broker.ask([self._encode(turn)])
             with blaming_the_broker():
                 answer = read_legacy_answer(frame)
             throttle_ms = max(throttle_ms, answer.throttle_ms)

@@ -259,7 +259,7 @@ class FetchSession:
         committed = self._settings.isolation is Isolation.READ_COMMITTED
         self.held.expected = self._turns.need(one.topic_partition for one in question.partitions)
         request = write_upstream_fetch(0, self._header.client_id, limited, isolation_level=int(committed))
-        asked = await self._connection.post([request], note=CONVERTED, gate=self.held.gate)
+        asked = await self._connection.broker.post([request], note=CONVERTED, gate=self.held.gate)
         return self._open(await asked.frame(), {one.topic_partition: one.offset for one in question.partitions})
 
     def _open(self, frame: bytearray, offsets: dict[TopicPartition, int]) -> UpstreamAnswer:

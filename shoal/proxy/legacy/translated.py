@@ -71,7 +71,7 @@ async def _converse(
 async def _ask(connection: Connection, header: RequestHeader, question: Values) -> dict[str, Any]:
     key, version = header.api_key, UPSTREAM_VERSION[header.api_key]
     request = _framed(header, key, version, question)
-    answer = _read(key, version, await connection.ask([request]))
+    answer = _read(key, version, await connection.broker.ask([request]))
     if (key, header.api_version) in _ANY_BROKERS and ErrorCode.NOT_COORDINATOR in error_codes(answer):
         return await _ask_coordinator(connection, header, request, question["GroupId"]) or answer
     return answer
@@ -82,7 +82,7 @@ async def _ask_coordinator(
 ) -> dict[str, Any] | None:
     """The answer of the group's coordinator; None: not available now; the client may retry."""
     question = _framed(header, ApiKey.FIND_COORDINATOR, 0, {"Key": group})
-    found = _read(ApiKey.FIND_COORDINATOR, 0, await connection.ask([question]))
+    found = _read(ApiKey.FIND_COORDINATOR, 0, await connection.broker.ask([question]))
     if found["ErrorCode"]:
         return None
     address = Address(found["Host"], found["Port"])

@@ -241,8 +241,8 @@ def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
         assert (told.returncode, told.stdout) == (2, "")
         assert f"shoal: error: {flag}: {tmp_path / 'missing'} is not a directory: create it" in told.stderr
     file = tmp_path / "shoal.toml"
-    for table in ("capture", "capture.raw"):
-        file.write_text(f'{GOOD}\n[{table}]\ndirectory = "missing"\n')
+    for table, also in (("capture", ""), ("capture.raw", '[capture]\ndirectory = "."\n')):
+        file.write_text(f'{GOOD}\n{also}[{table}]\ndirectory = "missing"\n')
         checked = shoal("check", "-c", str(file))
         assert checked.returncode == 2
         assert f"shoal: error: {table}.directory: {tmp_path / 'missing'} is not a directory" in checked.stderr

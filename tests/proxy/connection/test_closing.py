@@ -92,7 +92,7 @@ async def test_a_reset_in_the_middle_of_a_handler_is_a_fin_at_the_broker() -> No
     asked, gone = trio.Event(), trio.Event()
 
     async def handle(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
-        await connection.post([request(UNKNOWN_KEY, 0, 1)])
+        await connection.broker.post([request(UNKNOWN_KEY, 0, 1)])
         asked.set()
         await gone.wait()
 

@@ -44,8 +44,8 @@ def path(handle: Callable[[Connection, bytearray, RequestHeader], Awaitable[None
 
 async def ask_twice(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
     """Two of Shoal's own requests, then one answer made of both."""
-    first = await connection.ask([request(50, 1, -5, b"one")])
-    second = await connection.ask([request(50, 1, -6, b"two")])
+    first = await connection.broker.ask([request(50, 1, -5, b"one")])
+    second = await connection.broker.ask([request(50, 1, -6, b"two")])
     await connection.reply([response(header.correlation_id, bytes(first[8:]) + bytes(second[8:]))])
 
 
@@ -152,7 +152,7 @@ async def test_a_forwarded_request_may_have_its_answer_held_edited_and_delayed()
         return [response(entry.correlation_id, b"edited "), *([] if entry.api_version else [b"more"])]
 
     async def handle(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
-        await connection.forward([frame], Hold(edit))
+        await connection.broker.forward([frame], Hold(edit))
 
     async def answer(broker: BrokerSide, frame: bytes) -> None:
         await broker.send(response(correlation_id(frame), bytes(2 * BUFFER_SIZE)))
@@ -168,7 +168,7 @@ async def test_a_forwarded_request_may_have_its_answer_held_edited_and_delayed()
 
 async def test_a_request_forwarded_silently_has_no_answer() -> None:
     async def handle(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
-        await connection.forward([frame], Decision.SILENT)
+        await connection.broker.forward([frame], Decision.SILENT)
 
     async with rig(silent, path=path(handle)) as r:
         client = await r.client()
@@ -236,7 +236,7 @@ async def test_a_lost_broker_is_told_to_the_handler() -> None:
     async def handle(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
         for _ in range(2):
             try:
-                await connection.ask([request(50, 1, -5)])
+                await connection.broker.ask([request(50, 1, -5)])
             except UpstreamLost as error:
                 outcome.append(str(error))
         await connection.reply([response(header.correlation_id, b"unknown")])
@@ -264,7 +264,7 @@ async def test_an_abort_of_our_own_is_no_lost_broker_to_a_handler_that_was_just_
     async def handle(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
         await gate.wait()
         try:
-            await connection.ask([frame])
+            await connection.broker.ask([frame])
         except BaseException as error:
             seen.append(type(error).__name__)
             raise
@@ -310,7 +310,7 @@ async def test_what_is_larger_than_may_be_held_is_refused(
     sizes: tuple[int, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handle(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
-        await connection.ask([request(50, 1, -5)])
+        await connection.broker.ask([request(50, 1, -5)])
 
     async def answer(broker: BrokerSide, frame: bytes) -> None:
         await broker.send(response(correlation_id(frame), bytes(sizes[1])))

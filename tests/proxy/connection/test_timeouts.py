@@ -109,7 +109,7 @@ async def test_idle_connections_are_closed_only_when_asked_to(spoke: bool, clock
 
 async def test_an_exchange_without_its_client_ends_after_a_while(clock: trio.testing.MockClock) -> None:
     async def handle(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
-        await connection.ask([request(50, 0, -1)])
+        await connection.broker.ask([request(50, 0, -1)])
 
     def path(listener: Listener) -> PlainPath:
         made = PlainPath(listener)

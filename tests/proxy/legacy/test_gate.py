@@ -42,7 +42,7 @@ class Gate:
     async def handle(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
         await connection.requests.until_quiet()
         try:
-            asked = await connection.post([request(50, 1, -5, bytes(frame[-4:]))], gate=self)
+            asked = await connection.broker.post([request(50, 1, -5, bytes(frame[-4:]))], gate=self)
             answer = await asked.frame()
         except UpstreamLost:
             self.lost += 1

@@ -79,7 +79,7 @@ class Copies:
         answers: Mapping[TopicPartition, ProbeAnswer] = {}
         if asked:
             note = probed({partition: source for partition, source in self._sources(plans) if partition in asked})
-            frame = await (await connection.post([encode_probe(client_id, asked)], note=note)).frame()
+            frame = await (await connection.broker.post([encode_probe(client_id, asked)], note=note)).frame()
             with blaming_the_broker():
                 answers = read_probe_answers(frame, asked)
         located = {
@@ -217,7 +217,7 @@ class Copies:
             return
         for target in before:
             self._followed_at[target] = now + _FOLLOW_SECONDS
-        frame = await connection.ask([encode_delete_records(client_id, before)])
+        frame = await connection.broker.ask([encode_delete_records(client_id, before)])
         with blaming_the_broker():
             deleted = read_deleted_records(frame)
         for target, start, error_code in deleted:

@@ -126,9 +126,9 @@ class _Exchange(OwnRequests):
         connection = self._connection
         await self._cut(self._schedule.cuts_due())
         if self._unsent:
-            await connection.post_rest(self._unsent)
+            await connection.broker.post_rest(self._unsent)
             self._unsent = ()
-        await connection.log_in_if_due()
+        await connection.broker.log_in_if_due()
         self._post()
         if self._unsent:
             return True
@@ -173,7 +173,7 @@ class _Exchange(OwnRequests):
             return
         try:
             self._take()
-            if not self._schedule.cuts_due() and not self._connection.login_is_due:
+            if not self._schedule.cuts_due() and not self._connection.broker.login_is_due:
                 self._post()
                 if self._posted and not self._unsent:
                     return
@@ -194,7 +194,7 @@ class _Exchange(OwnRequests):
         while not self._unsent and (requests := self._next_requests()):
             notes = [self._note(request) for request in requests] if is_noted else ()
             frames = [self._held.encode_answered(request) for request in requests]
-            self._unsent = connection.post_at_once(frames, self, notes)
+            self._unsent = connection.broker.post_at_once(frames, self, notes)
             self._posted += requests
         self._await_answers()
 

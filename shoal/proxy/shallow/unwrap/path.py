@@ -531,9 +531,9 @@ class UnwrapPath:
         if self._plain_codec is not None:
             buffers = held.encode(self._plain_record_sets(held, plans, {}))
         if not held.wants_answer:
-            return await connection.forward(buffers, Decision.SILENT, note=NOT_UNWRAPPED)
+            return await connection.broker.forward(buffers, Decision.SILENT, note=NOT_UNWRAPPED)
         answer = ADDRESSES if held.header.api_version >= ADDRESS_RESPONSES[ApiKey.PRODUCE] else None
-        return await connection.forward(buffers, answer, note=NOT_UNWRAPPED)
+        return await connection.broker.forward(buffers, answer, note=NOT_UNWRAPPED)
 
     def _plain_record_sets(
         self, held: MirrorRequest, plans: _Plans, work: Mapping[TopicPartition, _Work]

@@ -144,7 +144,7 @@ class ProducerIds:
         question = encode_init_producer_id(header.correlation_id, header.client_id)
         losses = self._losses
         try:
-            answer = await connection.ask([question])
+            answer = await connection.broker.ask([question])
         except UpstreamLost:
             self._lost(losses)
             raise

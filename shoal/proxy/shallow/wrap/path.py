@@ -187,7 +187,7 @@ class WrapPath:
         if not consumer.is_mirror:
             self._note_reader(connection, consumer, request)
             edited = header.api_version >= ADDRESS_RESPONSES[ApiKey.FETCH]
-            return await connection.forward([frame], FETCH_ADDRESSES if edited else None, note=_NO_MIRROR)
+            return await connection.broker.forward([frame], FETCH_ADDRESSES if edited else None, note=_NO_MIRROR)
         self.interlock.rules.asked(consumer.flow, trio.current_time())
         if self._sends_back(connection, consumer, request):
             if not consumer.sessions.knows(request):
@@ -201,7 +201,7 @@ class WrapPath:
         self._limit_stopped(connection, frame, fetch)
         self._same_offsets.ask(connection, fetch, frame)
         hold = Hold(partial(self._answer, fetch), self._oversized.edit(connection, fetch))
-        return await connection.forward([frame], hold, note=JUDGED)
+        return await connection.broker.forward([frame], hold, note=JUDGED)
 
     def _sends_back(self, connection: Connection, consumer: Consumer, request: FetchRequest) -> bool:
         """True if Shoal does not know the session's partitions, so nothing of it could ever be wrapped; or if they must

@@ -136,7 +136,7 @@ class HandledPath(PlainPath):
 
     async def _handle(self, connection: Connection, frame: bytearray, header: Any) -> None:
         for _ in range(4):
-            answer = await connection.ask([request(ANY, 0, 7, b"x")])
+            answer = await connection.broker.ask([request(ANY, 0, 7, b"x")])
             seconds_pass(0.4 * SESSION_MS / 1000)
         answer[4:8] = struct.pack(">i", header.correlation_id)
         await connection.reply([bytes(answer)])
