@@ -19,7 +19,8 @@ from shoal.proxy.cluster.cluster import NotReached
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.security import ClusterTls, ListenerSasl, ListenerTls, Mechanism, SaslSettings, Secret
 from shoal.proxy.config.settings import Address, ClusterSettings, ListenerSettings, Settings
-from shoal.proxy.lifecycle.server import Server, serve
+from shoal.proxy.lifecycle.serve import serve
+from shoal.proxy.lifecycle.server import Server
 from shoal.proxy.lifecycle.state import ServerState
 from shoal.proxy.net.tls.handshake import accept_tls
 from shoal.proxy.net.transport import VIEW

@@ -1,11 +1,10 @@
-"""The composition root: clusters, listeners, timeouts, signals.
+"""The composition root: clusters, listeners, timeouts.
 
-    serve ──┬── signals: SIGTERM and SIGINT drain, a second one ends at once; SIGHUP reloads (`reload`)
-            ├── the watch for TLS files that change or expire
-            ├── timeouts of all connections
-            ├── one metadata request per listener (so that brokers' ports are bound before a client asks)
-            └── one listener each ──┬── accept, one task per port
-                                    └── one task per connection, which has two pumps
+    Server.run ──┬── the watch for TLS files that change or expire
+                 ├── timeouts of all connections
+                 ├── one metadata request per listener (so that brokers' ports are bound before a client asks)
+                 └── one listener each ──┬── accept, one task per port
+                                         └── one task per connection, which has two pumps
 
 Drain: ports are closed, no further requests are read, and a connection ends when its requests are answered, or after
 `drain_seconds`. With drain = "until-clients-gone" Shoal first serves on until its clients have gone. The states of the
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import signal
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
@@ -37,12 +35,9 @@ from shoal.proxy.config.settings import Drain, Mode
 from shoal.proxy.connection.clients import Clients
 from shoal.proxy.connection.timeouts import CHECK_SECONDS, watch
 from shoal.proxy.events.logs import event
-from shoal.proxy.lifecycle.giving import Giving
 from shoal.proxy.lifecycle.reload import Prepared, Reload, Serving, as_fields, as_text, checked_in_force
-from shoal.proxy.lifecycle.reloads import Reloads
 from shoal.proxy.lifecycle.state import ServerEvent, ServerState, after
-from shoal.proxy.lifecycle.supervisor import STOPPING, notify, reloading
-from shoal.proxy.lifecycle.tenure import Tenure
+from shoal.proxy.lifecycle.supervisor import STOPPING, notify
 from shoal.proxy.lifecycle.waiting import until_clients_gone
 from shoal.proxy.listener.admission import Strangers
 from shoal.proxy.listener.listener import Listener
@@ -55,16 +50,15 @@ from shoal.proxy.statistics import ServerStatistics
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from shoal.proxy.config.settings import ClusterSettings, Limits, ListenerSettings, Settings
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.listener_api import Path
-    from shoal.proxy.lifecycle.state_directory import StateDirectory
     from shoal.proxy.lifecycle.taking import Taking
     from shoal.proxy.net.tls.contexts import TlsContext
 
-__all__ = ["Paths", "Server", "serve"]
+__all__ = ["Paths", "Server"]
 
 log = logging.getLogger("shoal.server")
 
@@ -516,57 +510,3 @@ def _raw_capture(settings: Settings, capture: Capture | None) -> FrameCapture | 
         return None
     proxy = secrets.token_hex(4) if capture is None else capture.proxy
     return FrameCapture(settings.raw_capture, proxy, settings.limits.frame_bytes)
-
-
-async def serve(
-    settings: Settings,
-    *,
-    paths: Paths | None = None,
-    held: Tenure | None = None,
-    reconfigure: Callable[[Server], Awaitable[None]] | None = None,
-    begun: Callable[[Server, Reloads], None] = lambda server, reloads: None,
-    make: Callable[[Settings, Paths | None, Tenure], Server] | None = None,
-    task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Run until drained by SIGTERM or SIGINT; SIGHUP reloads. Raises OperatorError for a wrong port or state file.
-
-    `reconfigure`: of a reload; None: the settings are no file. `begun` is called when signals are received. `make`: a
-    server of another kind.
-    """
-    held = held or Tenure(None, None, ListeningSockets())
-    if make is None:
-        server = Server(settings, paths, sockets=held.sockets, taking=held.taking)
-    else:
-        server = make(settings, paths, held)
-    held.sockets.withdraw()
-
-    async def reload(files_too: bool) -> None:
-        with reloading():
-            if reconfigure is not None:
-                await reconfigure(server)
-            if files_too:
-                await server.reread_files()
-
-    reloads = Reloads(server.started, reload)
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(reloads.run)
-            nursery.start_soon(_obey_signals, server, reloads, signals)
-            if held.directory is not None:
-                nursery.start_soon(_hand_over_when_asked, server, held.directory)
-            begun(server, reloads)
-            await server.run(task_status=task_status)
-            nursery.cancel_scope.cancel()
-
-
-async def _hand_over_when_asked(server: Server, directory: StateDirectory) -> None:
-    await server.started.wait()
-    await Giving(directory, server).run()
-
-
-async def _obey_signals(server: Server, reloads: Reloads, signals: object) -> None:
-    async for number in signals:  # type: ignore[attr-defined]
-        if number == signal.SIGHUP:
-            reloads.ask(files_too=True)
-            continue
-        server.stop(signal.Signals(number).name)

@@ -34,7 +34,8 @@ from shoal.proxy.config.settings import (
     ShallowSettings,
 )
 from shoal.proxy.events.logs import event_of
-from shoal.proxy.lifecycle.server import Server, serve
+from shoal.proxy.lifecycle.serve import serve
+from shoal.proxy.lifecycle.server import Server
 from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.shallow.paths import ShallowPaths
 from shoal.proxy.shallow.unwrap.path import UnwrapPath

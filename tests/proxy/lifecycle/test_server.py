@@ -19,7 +19,8 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.cluster.ports import write_state
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import Address, ClusterSettings, Limits, ListenerSettings, PortMap, PortRange, Settings
-from shoal.proxy.lifecycle.server import Server, serve
+from shoal.proxy.lifecycle.serve import serve
+from shoal.proxy.lifecycle.server import Server
 from shoal.proxy.net.trio_internals import TrioInternals, explain
 from shoal.proxy.statistics import CloseCause
 from tests.proxy.listener.test_plain import metadata

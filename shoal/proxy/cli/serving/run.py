@@ -32,7 +32,7 @@ from shoal.proxy.events.logs import event, fields, set_up_logs
 from shoal.proxy.legacy.path import LegacyPath
 from shoal.proxy.lifecycle.control import serve_control
 from shoal.proxy.lifecycle.reloads import watch_file
-from shoal.proxy.lifecycle.server import serve
+from shoal.proxy.lifecycle.serve import serve
 from shoal.proxy.lifecycle.supervisor import READY, keep_alive, notify
 from shoal.proxy.lifecycle.tenure import tenure
 from shoal.proxy.listener.plain import PlainPath
