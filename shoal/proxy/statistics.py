@@ -119,8 +119,8 @@ GENTLE = frozenset(
 )
 # The connection ends when the requests that were read are answered.
 ANSWERED = frozenset({None, CloseCause.DRAINED, CloseCause.USER_CHANGED})
-# The client may still read: it gets the answers to its taken requests.
-PATIENT = ANSWERED | {CloseCause.CLIENT_CLOSED}
+# The client may still read: it gets the answers to its taken requests, which come over other connections to the broker.
+PATIENT = ANSWERED | {CloseCause.CLIENT_CLOSED, CloseCause.UPSTREAM_CLOSED, CloseCause.UPSTREAM_LOST}
 
 
 @dataclass(slots=True, kw_only=True)

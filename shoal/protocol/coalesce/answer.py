@@ -29,6 +29,7 @@ _ONE_BY_ONE: Final = frozenset(
 )
 
 _BASE_OFFSET = Struct(">q")
+_LAST_OFFSET: Final = (1 << 63) - 1
 _BASE_OFFSET_AT: Final = 6  # after Index (int32) and ErrorCode (int16)
 
 
@@ -87,6 +88,8 @@ def _results(frame: Buffer, one: ProducedPartition, parts: Sequence[PartitionBat
     content = bytes(frame[one.start : one.end])
     base_offset = one.base_offset
     for part in parts:
+        if base_offset > _LAST_OFFSET:
+            raise RemoteProtocolError(f"the answer to Produce has base offset {one.base_offset}, too large for a set")
         if base_offset != one.base_offset:
             changed = bytearray(content)
             _BASE_OFFSET.pack_into(changed, _BASE_OFFSET_AT, base_offset)

@@ -2,9 +2,10 @@
 
 Joined requests must be equal in every field that a request has only once (`LaneKey`), and none may harm the others. A
 broker checks partitions separately, except for errors that fail the whole request: a transactional batch without a
-transactional id (`KafkaApis.handleProduceRequest`), and, below 2.2, a record set that is not exactly one batch of magic
-2, for which it closes the connection. So only requests that are clearly valid are joined. All others pass unchanged
-over the client's own connection, and the broker decides whether they are valid.
+transactional id (`KafkaApis.handleProduceRequest`); below 2.2, a record set that is not exactly one batch of magic 2,
+for which it closes the connection; and below 3.0, a batch with a producer id if the principal may not write such
+batches. So only requests that are clearly valid are joined, and those with producer ids only with each other. All
+others pass unchanged over the client's own connection, and the broker decides whether they are valid.
 
 Transactional requests are never joined: a transactional id has one producer, which has one connection to each broker.
 """
@@ -47,12 +48,15 @@ class WhyAlone(StrEnum):
 
 
 class LaneKey(NamedTuple):
-    """The fields that a produce request has once. `client_id`: None if there is none, or if it does not matter."""
+    """The fields that a produce request has once. `client_id`: None if there is none, or if it does not matter.
+    `idempotent`: a batch has a producer id.
+    """
 
     version: int
     acks: int
     timeout_ms: int
     client_id: str | None
+    idempotent: bool = False
 
 
 class PartitionBatch(NamedTuple):
@@ -123,7 +127,8 @@ def read_joinable(frame: Buffer, header: RequestHeader) -> Joinable | WhyAlone:
         parts.append(PartitionBatch(PartitionRef(row.topic, row.partition), content, batch, row.records - row.start))
     if len({part.target for part in parts}) != len(parts):
         return WhyAlone.UNUSUAL
-    return Joinable(key=LaneKey(version, acks, timeout_ms, header.client_id), parts=parts)
+    idempotent = any(part.lone for part in parts)
+    return Joinable(key=LaneKey(version, acks, timeout_ms, header.client_id, idempotent), parts=parts)
 
 
 def joinable_batch(frame: Buffer, start: int, end: int, version: int) -> BatchHeader | WhyAlone:

@@ -22,7 +22,7 @@ run the same code: a `Batch` needs no content.
 
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -96,10 +96,13 @@ class CoalescingPolicy:
     def in_flight(self) -> int:
         return len(self._in_flight)
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of unsent and unanswered batches."""
-        return self.waiting_bytes + sum(joined.size for joined in self._in_flight)
+    def batches(self) -> Iterator[Batch]:
+        """All that are unsent or unanswered."""
+        for waiting in self._waiting.values():
+            yield from waiting
+        for joined in self._in_flight:
+            for chosen in joined.sets.values():
+                yield from chosen
 
     def holds(self, target: Hashable, before: float = math.inf) -> bool:
         """Whether there is an unsent or unanswered batch of this target that arrived at `before` or earlier."""

@@ -75,6 +75,8 @@ class RepeatedRequest:
         batch = joinable_batch(frame, index_at + batch_at, end, self._key.version)
         if isinstance(batch, WhyAlone):
             return batch
+        if (batch.producer_id >= 0) is not self._key.idempotent:
+            return None
         target = self._targets.get(index) or self._target(index)
         content = bytes(frame[index_at : end + 1] if tags else frame[index_at:end])
         return Joinable(self._key, [PartitionBatch(target, content, batch, batch_at)])

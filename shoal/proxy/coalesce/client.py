@@ -22,6 +22,8 @@ from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shoal.protocol.coalesce.joinable import Joinable, WhyAlone
     from shoal.protocol.wire.types import Buffer, PartitionRef, Topic
     from shoal.proxy.connection.connection import Connection
@@ -96,9 +98,13 @@ class TakenRequest:
 class CoalescedClient:
     """One client connection of a coalescing listener."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, left: Callable[[], None] = lambda: None) -> None:
+        """`left` is called when the client has closed its sending side with requests unanswered."""
         self.connection = connection
+        self.has_left = False
+        self._left = left
         self.never_joined_because: WhyAlone | None = None  # why this connection is never joined
+        self.alone: int | None = None  # the correlation id of its last request that was sent alone
         self.alone_until = -math.inf  # until then its requests may be retries
         # its next request is sent alone, after requests taken from others before that time
         self.behind: float | None = None
@@ -113,7 +119,14 @@ class CoalescedClient:
 
     @property
     def unanswered(self) -> int:
-        return len(self._taken)
+        """Those whose answer is not sent as a whole: until then nothing else may send to the client."""
+        return len(self._taken) + self._sending
+
+    def leaves(self) -> None:
+        """Its requests that are still answered may come again over another connection."""
+        if self.unanswered:
+            self.has_left = True
+            self._left()
 
     def read_again(self, frame: memoryview) -> Joinable | WhyAlone | None:
         """A whole request, if it is like an earlier one of this client."""
@@ -160,19 +173,21 @@ class CoalescedClient:
         """Send complete answers. Synchronous: a task sends what the kernel does not take at once."""
         if self._sending or self.ended:
             return
-        connection, answers = self.connection, b""
+        connection, answers = self.connection, list[bytes]()
         while self._taken and not self._taken[0].missing:
             taken = self._taken.popleft()
             answer = taken.answer()
             connection.responses.held += bool(answer)
             if connection.meter is not None:
                 connection.meter.made(ApiKey.PRODUCE, taken.correlation_id, len(answer), taken.broker_seconds)
-            answers = answers + answer if answers else answer
+            answers.append(answer)
         if answers:
-            self._send(answers)
+            self._send(b"".join(answers))
         self._move()
 
     def _send(self, answers: bytes) -> None:
+        if not answers:
+            return
         connection = self.connection
         try:
             sent = connection.client_out.send_now(answers)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import trio
 
@@ -33,6 +33,9 @@ from shoal.proxy.net.upstream import UpstreamUnreachable
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from collections.abc import Set as AbstractSet
+
     from shoal.protocol.coalesce.answer import JoinedAnswer
     from shoal.protocol.coalesce.joinable import LaneKey, PartitionBatch
     from shoal.protocol.coalesce.policy import Joined, JoinLimits
@@ -77,14 +80,16 @@ class _Task:
 
 
 class _Split:
-    """A refused set whose batches are sent one by one: the number of unanswered ones, and whether one was refused."""
+    """A refused set whose batches are sent one by one: those without an answer, and whether one proves nothing: it was
+    refused, too, or withdrawn.
+    """
 
-    __slots__ = ("error_code", "left", "refused")
+    __slots__ = ("error_code", "left", "proves_nothing")
 
-    def __init__(self, left: int, error_code: int) -> None:
-        self.left = left
+    def __init__(self, batches: Iterable[Batch], error_code: int) -> None:
+        self.left = set(map(id, batches))
         self.error_code = error_code
-        self.refused = False
+        self.proves_nothing = False
 
 
 class LaneOwner(Protocol):
@@ -96,13 +101,13 @@ class LaneOwner(Protocol):
 
     def sent(self, joined: Joined) -> None: ...
 
-    def released(self, size: int) -> None: ...
+    def released(self, batches: int, size: int) -> None: ...
 
     def refused(self, taken: TakenRequest, target: PartitionRef, error_code: int, frame: bytes | None) -> Buffer: ...
 
     def lane_ended(self, lane: Lane) -> None: ...
 
-    def broken(self, lane: Lane, why: str) -> None: ...
+    def broken(self, lane: Lane, batches: Sequence[Batch], why: str) -> None: ...
 
 
 class LaneId(NamedTuple):
@@ -128,6 +133,8 @@ class Lane:
         self._splits: dict[PartitionRef, _Split] = {}
         self._correlation_ids = count(1)
         self._ending = False
+        self._is_broken = False
+        self._scopes: set[trio.CancelScope] = set()  # of the tasks
 
     def __repr__(self) -> str:
         return f"<Lane to {self.bound_port} {self.key}>"
@@ -153,13 +160,16 @@ class Lane:
             self._tasks += 1
             self._owner.listener.spawn(self._run)
 
-    def withdraw(self, member: CoalescedClient, *, silent: bool) -> None:
-        """Withdraw the unsent batches of a closed client; those with acks=0 only with `silent`."""
+    def withdraw(self, members: AbstractSet[CoalescedClient], *, silent: bool) -> None:
+        """Withdraw the unsent batches of closed clients; those with acks=0 only with `silent`."""
 
         def unwanted(batch: Batch) -> bool:
-            return batch.owner.member is member and (silent or not batch.owner.silent)
+            return batch.owner.member in members and (silent or not batch.owner.silent)
 
-        self._owner.released(sum(batch.size for batch in self.policy.withdraw(unwanted)))
+        withdrawn = self.policy.withdraw(unwanted)
+        for batch in withdrawn if self._splits else ():
+            self._count_split_batch(cast("PartitionRef", batch.target), batch, proves_nothing=True)
+        self._owner.released(len(withdrawn), sum(batch.size for batch in withdrawn))
 
     def end_soon(self) -> None:
         """No client is left: end when everything is sent."""
@@ -175,21 +185,34 @@ class Lane:
 
     async def _run(self) -> None:
         task = _Task(LaneClient(self._connect, self.bound_port.cluster.limits))
+        scope = trio.CancelScope()
+        self._scopes.add(scope)
         try:
-            while (joined := await self._next(task.client)) is not None or await self._park(task):
-                if joined is not None:
-                    await self._exchange(task.client, joined)
+            with scope:
+                while (joined := await self._next(task.client)) is not None or await self._park(task):
+                    if joined is not None:
+                        await self._exchange(task.client, joined)
         except Exception as error:  # an error of Shoal in one lane must not end the others
             if self._owner.listener.throttle.is_new_error(error, REPEAT_SECONDS):
                 log.exception("lane-unexpected-error", extra=event(f"{self!r}: unexpected error"))
-            self._owner.broken(self, repr(error))
+            self._break(repr(error))
         finally:
+            self._scopes.discard(scope)
             self._tasks -= 1
             task.client.close()
             if self._ending:
                 self.end_soon()
             if self.ended:
                 self._owner.lane_ended(self)
+
+    def _break(self, why: str) -> None:
+        """End all tasks, with all batches: what is in flight has an unknown outcome."""
+        batches, self.policy = list(self.policy.batches()), CoalescingPolicy(self.policy.limits)
+        self._splits.clear()
+        self._is_broken = True
+        for scope in self._scopes:
+            scope.cancel()
+        self._owner.broken(self, batches, why)
 
     async def _connect(self) -> BrokerConnection:
         return (await self.bound_port.connect(self.which.identity))[0]
@@ -199,7 +222,10 @@ class Lane:
         sets = self._owner.sets
         if sets.allowed(self.bound_port) and self.policy.due() <= trio.current_time() + _TIMER_S:
             await sets.introduce(self.bound_port, client)
-        return self.policy.take(trio.current_time() + _TIMER_S, sets=sets.may_carry(self.bound_port, client))
+        joined = self.policy.take(trio.current_time() + _TIMER_S, sets=sets.may_carry(self.bound_port, client))
+        if joined is not None:
+            self.nudge()  # for what has no room in it
+        return joined
 
     async def _park(self, task: _Task) -> bool:
         """Wait until there may be work. Returns False to end the task."""
@@ -233,6 +259,8 @@ class Lane:
             with trio.fail_after(max(self.key.timeout_ms, 0) / 1000 + _ANSWER_SECONDS):
                 sent_at = trio.current_time()
                 frame = await client.exchange(request)
+            if self._is_broken:  # by another task, just before this one is cancelled
+                return
             answer = read_joined_answer(frame, self.key, sets)
         except UpstreamUnreachable as error:
             self._failed(joined, CloseCause.UPSTREAM_UNREACHABLE, str(error))
@@ -262,28 +290,30 @@ class Lane:
                 if error_code:
                     endpoints = self._owner.refused(taken, target, error_code, frame if answer.names_brokers else None)
                 if self._splits:
-                    self._count_split_batch(target, error_code)
+                    self._count_split_batch(target, batch, proves_nothing=error_code != 0)
                 taken.add_result(target, content, answer.throttle_ms, endpoints, seconds)
                 members[taken.member] = None
         for target, error_code in answer.split.items():
-            self._splits[target] = _Split(len(joined.sets[target]), error_code)
+            self._splits[target] = _Split(joined.sets[target], error_code)
             self._owner.tally.split_sets += 1
         self.policy.answered(joined, answer.split)
-        again = sum(batch.size for target in answer.split for batch in joined.sets[target])
+        again = [batch for target in answer.split for batch in joined.sets[target]]
         for member in members:
             member.deliver()
-        self._owner.released(joined.size - again)
+        self._owner.released(joined.batches - len(again), joined.size - sum(batch.size for batch in again))
 
-    def _count_split_batch(self, target: PartitionRef, error_code: int) -> None:
-        """A batch of a refused set has its own answer. If all are accepted, the set was refused for being a set."""
+    def _count_split_batch(self, target: PartitionRef, batch: Batch, *, proves_nothing: bool) -> None:
+        """A batch of a refused set has its own answer, or is withdrawn. If all are accepted, the set was refused for
+        being a set.
+        """
         split = self._splits.get(target)
-        if split is None:
+        if split is None or id(batch) not in split.left:
             return
-        split.left -= 1
-        split.refused |= error_code != 0
+        split.left.discard(id(batch))
+        split.proves_nothing |= proves_nothing
         if not split.left:
             del self._splits[target]
-            if not split.refused:
+            if not split.proves_nothing:
                 name = f"{target.topic!r}-{target.partition}"
                 why = f"{error_name(split.error_code)} to a set for {name}, not to its batches"
                 self._owner.sets.withdraw(self.bound_port, why)
@@ -296,10 +326,12 @@ class Lane:
             self._owner.sets.lost(self.bound_port)
         owners: set[CoalescedClient] = {batch.owner.member for chosen in joined.sets.values() for batch in chosen}
         self._log_failed(len(owners), cause, why)
+        for batch in (batch for chosen in joined.sets.values() for batch in chosen) if self._splits else ():
+            self._count_split_batch(cast("PartitionRef", batch.target), batch, proves_nothing=True)
+        self.withdraw(owners, silent=True)
         for member in owners:
-            self.withdraw(member, silent=True)
             member.connection.abort(cause, why)
-        self._owner.released(joined.size)
+        self._owner.released(joined.batches, joined.size)
 
     def _log_failed(self, connections: int, cause: CloseCause, why: str) -> None:
         listener = self._owner.listener

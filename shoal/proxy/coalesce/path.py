@@ -22,7 +22,7 @@ other credentials, new clients have another one.
 A request may be a retry by its producer id and sequence (`SeenSequences`; a partition is identified by its topic's
 name, since a retry may have the id where the first had the name: connection/topic_names.py). Without producer id, it
 may be a retry for some time after the client got an error, or after a connection of this client (address and client id)
-ended with unanswered requests.
+was closed with unanswered requests. Then it also waits until what is left of that connection is answered.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import SIZE_BYTES, read_request_header, read_request_prefix
 from shoal.protocol.transform.addresses import rewrite_endpoints
 from shoal.protocol.wire.error_codes import error_name
+from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import PartitionRef
 from shoal.proxy.capture.annotations import raw
 from shoal.proxy.cluster.ports import NoPort
@@ -56,7 +57,7 @@ from shoal.proxy.net.fast_lane import waited
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from shoal.protocol.coalesce.joinable import Joinable, LaneKey
     from shoal.protocol.coalesce.policy import Joined
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     from shoal.proxy.coalesce.client import TakenRequest
     from shoal.proxy.config.settings import CoalesceSettings, ListenerSettings
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.pending import Answer
+    from shoal.proxy.connection.pending import Answer, InFlight
     from shoal.proxy.listener.listener import Listener
     from shoal.proxy.net.upstream import Upstream
     from shoal.proxy.statistics import PathStatistics
@@ -83,6 +84,7 @@ _SETTLE_SECONDS = (
     15.0  # a client's requests may be retries for this long: reconnect.backoff.max.ms is at most 10 s by default
 )
 _MAX_UNSETTLED = 10_000
+_HELD_FOR_A_BATCH = 2048  # bytes of objects until it is answered, measured: many tiny ones must not exceed queue-bytes
 _KEPT_OF_AN_ID = 1024  # characters: a client may have an id of 32 KiB; of two that begin alike, both wait
 
 _AUTHENTICATION = (int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE))
@@ -111,7 +113,7 @@ class CoalescePath:
         self.listener = listener
         self.settings = listener.settings.coalescing
         self.tally = CoalesceTally()
-        self.held_bytes = 0  # unanswered bytes of taken batches
+        self.held_bytes = 0  # of taken batches without an answer
         own = {int(ApiKey.PRODUCE): Route(decide=self._decide, takes=True)}
         sasl = dict.fromkeys(_AUTHENTICATION, Route(decide=self._authenticates))
         self.routes = table({**PLAIN_ROUTES, **own, **sasl})
@@ -129,7 +131,9 @@ class CoalescePath:
         pass
 
     def opened(self, connection: Connection) -> None:
-        member = connection.backlog = self._members[connection] = CoalescedClient(connection)
+        member = connection.backlog = self._members[connection] = CoalescedClient(
+            connection, partial(self._unsettle, connection)
+        )
         if connection.bound_port.node_id is None or connection.provisional:
             member.never_joined_because = WhyAlone.BOOTSTRAP
         self._set_patience(member)
@@ -150,15 +154,17 @@ class CoalescePath:
 
     def closed(self, connection: Connection) -> None:
         member = self._members.pop(connection)
-        if member.unanswered:
+        alone = any(_correlation_id(entry) == member.alone for entry in connection.in_flight)
+        if member.unanswered or alone:
             self._unsettle(connection)
         member.end()
         self.sets.closed(connection)
         for lane in list(self._lanes.values()):
             if lane.bound_port is connection.bound_port:
-                lane.withdraw(member, silent=False)
+                lane.withdraw({member}, silent=False)
             if not self._members:
                 lane.end_soon()
+        self._look_again()
 
     def _unsettle(self, connection: Connection) -> None:
         client = _retrying(connection)
@@ -256,6 +262,15 @@ class CoalescePath:
         now = trio.current_time()
         return now < member.alone_until or now < self._unsettled.get(_retrying(member.connection), now)
 
+    def _has_left_some(self, member: CoalescedClient) -> bool:
+        """Another connection of its client is closed, and has requests that are still to be answered."""
+        client = _retrying(member.connection)
+        return any(
+            other.has_left and other.unanswered and _retrying(other.connection) == client
+            for other in self._members.values()
+            if other is not member
+        )
+
     def _pass_alone(
         self, member: CoalescedClient, first: memoryview, found: Joinable, places: list[PartitionRef], why: WhyAlone
     ) -> Answer[Connection] | Decision | Wait | None:
@@ -283,10 +298,13 @@ class CoalescePath:
         """Send over the client's own connection, after its taken requests."""
         if member.unanswered:
             return Wait(member.settled)
+        if self._may_be_retry(member) and self._has_left_some(member):
+            return Wait(partial(self._while, partial(self._has_left_some, member)))
         assert _plain_produce is not None
         decision = _plain_produce(member.connection, first)
         if decision is not Decision.MORE:
             self.tally.alone[why] += 1
+            member.alone = read_request_prefix(first)[3]
             if member.connection.tap is not None:
                 member.connection.tap.note(read_request_prefix(first)[3], raw(str(why)))
         if decision is Decision.SILENT and member.never_joined_because is None:
@@ -305,10 +323,12 @@ class CoalescePath:
         if not unanswered and not connection.responses.quiet:
             return Wait(connection.requests.until_quiet)
         which = connection.bound_port, connection.identity, found.key
-        lane = self._lanes.get(which) or self._new_lane(LaneId(*which))
-        if unanswered and member.lane is not lane:  # lanes overtake each other
+        lane = self._lanes.get(which)
+        if unanswered and (lane is None or member.lane is not lane):  # lanes overtake each other
             return Wait(member.settled)
-        if self._gains_by_sets(lane, found):
+        if lane is None:
+            lane = self._new_lane(LaneId(*which))
+        elif self._gains_by_sets(lane, found):
             return Wait(partial(self.sets.ask, connection))
         member.behind = None
         member.lane = lane
@@ -317,7 +337,7 @@ class CoalescePath:
         for part, place in zip(found.parts, places, strict=True):
             self._sequences.saw(place, part.header)
             size = len(part.content)
-            self.held_bytes += size
+            self.held_bytes += size + _HELD_FOR_A_BATCH
             lane.add(Batch(part.target, size, arrived, taken, part, part.lone))
         return Decision.TAKEN
 
@@ -356,9 +376,12 @@ class CoalescePath:
         self.tally.batches += joined.batches
         self.tally.request_bytes += joined.size
 
-    def released(self, size: int) -> None:
-        """`size` bytes of taken batches are answered or withdrawn."""
-        self.held_bytes -= size
+    def released(self, batches: int, size: int) -> None:
+        """Taken batches of `size` bytes in all are answered or withdrawn."""
+        self.held_bytes -= size + batches * _HELD_FOR_A_BATCH
+        self._look_again()
+
+    def _look_again(self) -> None:
         if self._waiting is not None:
             self._waiting.set()
             self._waiting = None
@@ -377,7 +400,7 @@ class CoalescePath:
     def _endpoints(connection: Connection, version: int, frame: bytes) -> Buffer:
         try:
             edited = rewrite_endpoints(ApiKey.PRODUCE, version, frame, connection.lookup)
-        except NoPort:  # the listener logs it; the client refreshes metadata
+        except (NoPort, RemoteProtocolError):  # the listener logs it; the client refreshes metadata
             return b""
         whole = edited if isinstance(edited, (bytes, bytearray, memoryview)) else b"".join(edited)
         place = read_produce_response(whole, version).node_endpoints
@@ -387,13 +410,16 @@ class CoalescePath:
         if self._lanes.get(lane.which) is lane:
             del self._lanes[lane.which]
 
-    def broken(self, lane: Lane, why: str) -> None:
-        """A lane failed unexpectedly: close its clients, so that none waits for it."""
+    def broken(self, lane: Lane, batches: Sequence[Batch], why: str) -> None:
+        """A lane has failed unexpectedly, with these batches: close their clients, so that none waits for it."""
         self.lane_ended(lane)
-        self.released(lane.policy.held_bytes)
-        for connection, member in list(self._members.items()):
-            if member.unanswered:
-                connection.abort(CloseCause.INTERNAL, why)
+        self.released(len(batches), sum(batch.size for batch in batches))
+        for member in {batch.owner.member for batch in batches}:
+            member.connection.abort(CloseCause.INTERNAL, why)
+
+
+def _correlation_id(entry: InFlight) -> int:
+    return entry if isinstance(entry, int) else entry[0]
 
 
 def _by_name(connection: Connection, target: PartitionRef) -> PartitionRef:

@@ -326,7 +326,9 @@ class Connection:
                 self._note_fault(error, CloseCause.CLIENT_PROTOCOL)
             else:
                 self._note_end(self.requests, CloseCause.CLIENT_CLOSED)
-        if self.backlog is not None and self.cause in PATIENT and not self.state.has_no_broker:
+        if self.backlog is not None and self.cause in PATIENT:
+            if self.cause is CloseCause.CLIENT_CLOSED:
+                self.backlog.leaves()
             await self._settle(self.backlog)
         self._report(Event.REQUESTS_ENDED)
         self.responses.no_more_requests()
@@ -340,8 +342,11 @@ class Connection:
             self.scope.cancel()
 
     async def _settle(self, backlog: Backlog) -> None:
-        """A client that has closed its sending side may still read; a drain has its own deadline."""
-        with trio.move_on_after(math.inf if self.state is State.DRAINING else self.limits.close_seconds):
+        """A client that has closed its sending side may still read. A drain has its own deadline; where the broker has
+        closed this connection, the answers come over others, within a time of their own.
+        """
+        is_left = self.cause is CloseCause.CLIENT_CLOSED
+        with trio.move_on_after(self.limits.close_seconds if is_left else math.inf):
             await backlog.settled()
 
     async def _run_responses(self) -> None:
@@ -592,7 +597,7 @@ class Connection:
             broker_blocks=to_broker.blocked,
             client_blocks=to_client.blocked,
             abandoned=self.handling and self.client_has_left(),
-            nothing_due=not (self.in_flight or self.handling),
+            nothing_due=not self.unanswered and requests.waiting,
         )
 
     def require_client(self) -> None:

@@ -175,6 +175,9 @@ class Backlog(Protocol):
     async def settled(self) -> None:
         """Wait until all are answered."""
 
+    def leaves(self) -> None:
+        """The client sends nothing more over this connection."""
+
 
 Gate: TypeAlias = "Callable[[int], Awaitable[None]]"
 InFlight: TypeAlias = "int | tuple[int, ApiCounters] | PendingAnswer"

@@ -79,7 +79,8 @@ def joinable(data: bytes) -> Joinable:
 def test_an_ordinary_request_is_joinable(version: int, client_id: str | None) -> None:
     sets = {(topic(version, 1), 4): ONE, (topic(version, 1), 5): TWO, (topic(version, 2), 4): ONE}
     found = joinable(frame(version, sets, client_id=client_id, acks=1))
-    assert found.key == LaneKey(version, 1, 30_000, client_id)
+    assert found.key == LaneKey(version, 1, 30_000, client_id, idempotent=True)
+    assert joinable(frame(version, {(topic(version), 4): ONE})).key.idempotent is False
     assert [(*part.target, bytes(part.batch), part.header.record_count, part.lone) for part in found.parts] == [
         (shown(name), index, batch, 1 if batch == ONE else 2, batch == TWO) for (name, index), batch in sets.items()
     ]
@@ -246,6 +247,14 @@ def test_a_set_is_split_where_nothing_was_appended_because_of_one_batch(error: E
     assert taken.split == (dict.fromkeys(sets, error.value) if is_split else {})
     (only,) = read_joined_answer(said, key, sets_of(9, ONE)).results.values()
     assert [verdict.error_code for verdict in only] == [error.value], "a lone batch keeps its error"
+
+
+def test_the_offset_of_a_set_may_be_too_large_for_its_batches() -> None:
+    said = answer(9, {("t1", 0): (ErrorCode.none, (1 << 63) - 2)})
+    key = LaneKey(9, 1, 0, None)
+    assert read_joined_answer(said, key, sets_of(9, ONE, TWO)).results
+    with pytest.raises(RemoteProtocolError, match="base offset 9223372036854775806, too large"):
+        read_joined_answer(said, key, sets_of(9, TWO, TWO))
 
 
 def test_an_answer_must_tell_of_what_was_sent() -> None:

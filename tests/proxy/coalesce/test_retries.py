@@ -10,7 +10,7 @@ import trio.testing
 from kio.schema.errors import ErrorCode
 
 from shoal.proxy.cluster.multi_batch import MultiBatchProofs
-from tests.support.coalesce_rig import ORDERS, batch, coalesce_rig
+from tests.support.coalesce_rig import NODE, ORDERS, batch, coalesce_rig
 from tests.support.rig import until
 from tests.support.shallow.brokers import Script
 
@@ -155,3 +155,28 @@ async def test_a_set_that_is_refused_is_sent_again_batch_by_batch(takes_sets: bo
         assert r.path.tally.split_sets == 1
         assert r.path.sets.allowed(r.server.listeners["test"].ports.bound[7]) is takes_sets
         assert r.path.held_bytes == 0
+
+
+async def test_a_batch_of_a_refused_set_whose_client_has_left_proves_nothing() -> None:
+    async with coalesce_rig(proofs=Proven, takes_sets=True, ignore_client_ids=True) as r:
+        gate = await r.hold()
+        prover, good, bad = await r.producers(3)
+        await prover.send_only({0: batch("p")})
+        await r.taken(2)
+        await good.send_only({0: batch("g")})
+        await r.taken(3)
+        damaged = bytearray(batch("b"))
+        damaged[-3] ^= 1
+        await bad.send_only({0: bytes(damaged)})
+        await r.taken(4)
+        r.broker.scripts[2] = Script(gate=(first := trio.Event()))
+        gate.set()
+        await until(lambda: len(r.broker.requests) == 3)
+        await bad.reset()
+        await r.closed()
+        first.set()
+        assert await prover.answers() == {0: (NONE, 0)}
+        assert await good.answers() == {0: (NONE, 1)}
+        await prover.send_only({0: batch("q")})
+        assert await prover.answers() == {0: (NONE, 2)}
+        assert r.path.sets.allowed(r.server.listeners["test"].ports.bound[NODE])
