@@ -28,6 +28,7 @@ SAMPLED_BATCHES = 4
 SAMPLED_RECORDS = 2  # per batch, so that two batches of one record, or one of two, are enough
 COMPARED_RECORDS = 64  # a record that occurs twice among this many is no evidence
 MAX_SAMPLED_BYTES = 4 * 1024 * 1024  # per batch, decompressed
+TRIED_BATCHES = 8  # of a record set: equal or damaged records give no sample, however many batches have them
 
 _PLACE = Struct(">iqI")  # partition, timestamp, number of headers
 _LENGTH = Struct(">i")
@@ -64,14 +65,15 @@ def sample_record_set(
 ) -> tuple[Sample, ...]:
     """Samples from the first batches of a record set of `frame`, from `first_offset` on; none from damaged ones."""
     samples: list[Sample] = []
-    batches = 0
+    batches = tried = 0
     for start, end, fields in zip(scanned.starts, scanned.ends, scanned.headers, strict=True):
-        if fields[3] != NEWEST_MAGIC:
+        batch = BatchHeader._make(fields)
+        if fields[3] != NEWEST_MAGIC or batch.is_control or batch.last_offset < first_offset:
             continue
-        taken = _sample_batch(frame, (start, end), BatchHeader._make(fields), salt, (partition, first_offset))
+        taken = _sample_batch(frame, (start, end), salt, (partition, first_offset))
         samples += taken
-        batches += bool(taken)
-        if batches == SAMPLED_BATCHES:
+        batches, tried = batches + bool(taken), tried + 1
+        if batches == SAMPLED_BATCHES or tried == TRIED_BATCHES:
             break
     return tuple(samples)
 
@@ -88,12 +90,8 @@ def produced_fingerprints(frame: Buffer, start: int, end: int, *, salt: bytes, p
                 yield fingerprint(salt, partition, header.timestamp(record), record)
 
 
-def _sample_batch(
-    frame: Buffer, span: tuple[int, int], batch: BatchHeader, salt: bytes, wanted: tuple[int, int]
-) -> list[Sample]:
+def _sample_batch(frame: Buffer, span: tuple[int, int], salt: bytes, wanted: tuple[int, int]) -> list[Sample]:
     partition, first_offset = wanted
-    if batch.is_control or batch.last_offset < first_offset:
-        return []
     found = [
         Sample(
             fingerprint(salt, partition, header.timestamp(record), record),

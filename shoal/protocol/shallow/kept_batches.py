@@ -21,6 +21,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from shoal.protocol.shallow.envelope import EnvelopeKey
+from shoal.protocol.wire.types import TopicPartition
 
 __all__ = ["FLOW_BYTES", "KeptBatches"]
 
@@ -46,15 +47,16 @@ class KeptBatches:
         self._kept: OrderedDict[EnvelopeKey, _Kept] = OrderedDict()
         self._answers: dict[int, int] = {}  # by id of their buffers: how many envelopes' batches are of each
         self._flows: dict[int, int] = {}  # bytes that are yet to be appended, by `EnvelopeKey.flow`
-        # The same, of what was forgotten since something of the flow was appended.
-        self._owing: OrderedDict[int, int] = OrderedDict()
+        # The same, of what was forgotten since something of the source partition was appended: a mirror may still have
+        # their claim checks, in one batch of its producer.
+        self._owing: OrderedDict[int, dict[TopicPartition, int]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def has_room(self, flow: int, answer: int) -> bool:
         """For the batches of an answer of so many bytes."""
-        kept = self._flows.get(flow, 0) + self._owing.get(flow, 0)
+        kept = self._flows.get(flow, 0) + sum(self._owing.get(flow, {}).values())
         return self.held + answer <= self.limit and (not kept or kept + answer <= FLOW_BYTES)
 
     def has_any(self, flow: int) -> bool:
@@ -91,7 +93,9 @@ class KeptBatches:
 
     def appended(self, key: EnvelopeKey) -> bool:
         """Its batches are appended. False: they were not here, or that was known."""
-        self._owing.pop(key.flow, None)
+        owing = self._owing.get(key.flow)
+        if owing is not None and owing.pop(TopicPartition(key.topic, key.partition), None) is not None and not owing:
+            del self._owing[key.flow]
         return self._settle(key)
 
     def _settle(self, key: EnvelopeKey) -> bool:
@@ -125,12 +129,13 @@ class KeptBatches:
             if now - kept.at < _KEPT_SECONDS:
                 break
             if not kept.is_appended:
-                self._owe(key.flow, len(kept.batches))
+                self._owe(key, len(kept.batches))
             self.forget(key)
 
-    def _owe(self, flow: int, size: int) -> None:
-        self._owing[flow] = self._owing.get(flow, 0) + size
-        self._owing.move_to_end(flow)
+    def _owe(self, key: EnvelopeKey, size: int) -> None:
+        owing, partition = self._owing.setdefault(key.flow, {}), TopicPartition(key.topic, key.partition)
+        owing[partition] = owing.get(partition, 0) + size
+        self._owing.move_to_end(key.flow)
         if len(self._owing) > _MAX_OWING:
             self._owing.popitem(last=False)
 

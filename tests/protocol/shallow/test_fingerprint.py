@@ -79,6 +79,14 @@ def test_records_that_occur_twice_are_no_samples() -> None:
     assert offsets(encode_batch([RECORD, RECORD, RECORD._replace(value=b"w"), RECORD])) == [2]
 
 
+def test_few_batches_are_tried_however_many_give_no_sample() -> None:
+    equal = [encode_batch([RECORD, RECORD], base_offset=2 * number) for number in range(8)]
+    assert offsets(b"".join(equal[:7]) + some_batch(14, 1)) == [14]
+    assert offsets(b"".join(equal) + some_batch(16, 1)) == []
+    control = encode_batch([RECORD], attributes=CONTROL | TRANSACTIONAL)
+    assert offsets(control * 20 + b"".join(equal[:7]) + some_batch(14, 1)) == [14], "they cost nothing"
+
+
 def test_records_without_a_timestamp_are_no_samples() -> None:
     assert offsets(encode_batch([RECORD._replace(timestamp=-1), RECORD], base_timestamp=0)) == [1]
 

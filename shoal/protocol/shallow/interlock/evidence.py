@@ -252,7 +252,7 @@ class Evidence:
             return
         if partition.next_offset != read.fetch_offset:
             self._confuse(flow, now)
-        partition.next_offset, partition.fresh = read.next_offset, False
+        partition.got(read)
         flow.hand_out(partition, envelopes, now)
         if raw_next is not None:
             partition.raw = max(partition.raw, raw_next)

@@ -42,6 +42,11 @@ class FlowPartition:
     # Serials of envelopes that have not arrived, ascending. A mirror buffers far fewer of one partition.
     outstanding: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_OUTSTANDING))
 
+    def got(self, read: Fetched) -> None:
+        """An answer may have a cut batch only, which is nothing."""
+        self.fresh &= read.next_offset == read.fetch_offset
+        self.next_offset = read.next_offset
+
 
 @dataclass(slots=True, eq=False)
 class GivenToken:

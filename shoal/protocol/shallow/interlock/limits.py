@@ -21,7 +21,7 @@ AMBIGUOUS_SECONDS = 60.0  # two clients with one name fetch far more often
 PAUSE_SECONDS = 0.25  # between two turns of one flow, so that others get a turn
 MAX_TURN_FACTOR = 8
 REPORTED_FAILURES = 2  # consecutive, for one reason, until they are reported: a single one may be an accident
-BACK_OFF_SECONDS = (5.0, 10.0, 20.0, 40.0, 80.0)
+BACK_OFF_SECONDS = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0)  # each attempt holds answers for some seconds
 STOP_BACK_OFF_SECONDS = (60.0, 300.0, 1800.0)  # each attempt may strand the envelopes of a trial
 
 

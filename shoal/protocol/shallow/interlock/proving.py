@@ -113,7 +113,7 @@ class Proving:
         return self._waits(turn, flow, read, now)
 
     def expects_proof(self, flow: Flow, connection: int, topic: str, now: float) -> bool:
-        state = flow.topic(topic)
+        state = flow.topics.get(topic) or TopicState()  # not kept: a client may name any
         return (
             connection not in state.proven
             and self._is_hopeful(flow, topic, now)
@@ -265,7 +265,8 @@ class Proving:
     # waiting
 
     def _is_hopeful(self, flow: Flow, topic: str, now: float) -> bool:
-        failed = now < self._closed_until or flow.topic(topic).failures or now < flow.ambiguous_until
+        state = flow.topics.get(topic)
+        failed = now < self._closed_until or (state is not None and state.failures) or now < flow.ambiguous_until
         return flow.is_sampled and not failed and flow in self._flows
 
     def _start_waiting(self, flow: Flow, read: Fetched, now: float) -> None:

@@ -234,8 +234,7 @@ class AlwaysWrap:
                 self.gave_raw(flow, handed.read, now)
 
     def gave_raw(self, flow: Flow, read: Fetched, now: float) -> None:
-        partition = self._enter(flow, read)
-        partition.next_offset, partition.fresh = read.next_offset, False
+        self._enter(flow, read).got(read)
 
     def gave_unseen(self, flow: Flow, topic_partition: TopicPartition, raw_next: int, now: float) -> None: ...
 

@@ -90,6 +90,13 @@ def check_tolerance(case: Case) -> Iterator[Finding]:
             "then skips the rest of the envelope: records are lost"
         )
         yield case.finding(Severity.MUST, entry, why, (case.flow.key("connector", key), "none"))
+    elif case.shoal.wrap.shallow.claim_check_bytes:
+        why = (
+            "most batches stay with Shoal, and the mirror has claim checks for them. If Shoal must read them again "
+            "(after a restart) and the source has deleted or compacted them, Connect skips the claim check: records "
+            "are lost, and the task does not fail. Or let all batches pass through the mirror (claim-check-bytes = 0)"
+        )
+        yield case.finding(Severity.MUST, entry, why, (case.flow.key("connector", key), "none"))
     else:
         why = (
             "what the target refuses (a timestamp too far ahead, no key in a compacted topic, a record too large) is "

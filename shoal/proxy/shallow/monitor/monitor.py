@@ -271,8 +271,11 @@ class MirrorMonitor:
 
     def end(self) -> None:
         self._ends.close()
-        if self._file is not None and not self._has_ended:
-            self._has_ended = True
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self._listener.cluster.when_identified.remove(self._identified)
+        if self._file is not None:
             self._file.save(self._state(is_exact=True))
 
 

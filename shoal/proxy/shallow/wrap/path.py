@@ -435,7 +435,7 @@ class WrapPath:
             case Raw():
                 return self._give_raw(partition, partition.raw_reason or Reason.NO_EVIDENCE, judgement)
             case Wrap():
-                reason = self._not_yet(connection, partition.read.topic)
+                reason = self._not_yet(connection, partition.read)
                 if reason is not None:
                     return self._give_raw(partition, reason, judgement)
                 context = self._context(connection, fetch, partition, decision)
@@ -443,11 +443,11 @@ class WrapPath:
                     context = replace(context, keep=self._checks.keep)
                 return self._wrap(context, partition, judgement)
 
-    def _not_yet(self, connection: Connection, topic: str) -> Reason | None:
-        """What must be known before the topic may be wrapped, and is not."""
+    def _not_yet(self, connection: Connection, read: Fetched) -> Reason | None:
+        """What must be known before the partition may be wrapped, and is not."""
         if self._clusters is not None and not self._clusters.differ:
             return Reason.UNKNOWN_CLUSTER
-        if self._settings.partition_by_key and connection.cluster.partition_count(topic) is None:
+        if self._settings.partition_by_key and read.partition >= (connection.cluster.partition_count(read.topic) or 0):
             return Reason.UNKNOWN_TOPIC
         return None
 

@@ -56,14 +56,20 @@ async def until_led(cluster: Cluster, topic: str) -> Node:
     return found[0]
 
 
-def epochs(node: Node, topic: str) -> str:
-    return (node.data / f"{topic}-0" / "leader-epoch-checkpoint").read_text()
+def epochs(node: Node, topic: str) -> list[tuple[int, int]]:
+    """Those with records, and their first offsets. A leader knows its own epoch at once, a follower learns it with the
+    first record.
+    """
+    end = end_of(log_batches(node, topic))
+    _version, _count, *lines = (node.data / f"{topic}-0" / "leader-epoch-checkpoint").read_text().splitlines()
+    known = [(int(epoch), int(start)) for epoch, start in map(str.split, lines)]
+    return [(epoch, start) for epoch, start in known if start < end]
 
 
 async def until_all_is_equal(cluster: Cluster, topic: str) -> list[bytes]:
     await until_copies_are_equal(cluster, topic)
     nodes = cluster.nodes.values()
-    await until(lambda: len({epochs(node, topic) for node in nodes}) == 1, within=30, what="equal epochs")
+    await until(lambda: len({(*epochs(node, topic),) for node in nodes}) == 1, within=30, what="equal epochs")
     return log_batches(cluster.nodes[1], topic)
 
 

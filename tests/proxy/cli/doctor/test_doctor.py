@@ -346,8 +346,17 @@ def test_a_policy_of_ones_own_is_noted(policy: str, noted: bool) -> None:
     assert any("internal topics" in finding.why for finding in report.findings) is noted
 
 
+def test_a_mirror_that_skips_claim_checks_is_found_and_mended() -> None:
+    text = wired("errors.tolerance = all")
+    finding = the_one(report := check(text))
+    assert finding.severity is MUST
+    assert "claim-check-bytes = 0" in finding.why
+    assert grave(check(mended(text, report))) == []
+
+
 def test_what_the_mirror_skips_is_noted() -> None:
-    (finding,) = [one for one in check(wired("errors.tolerance = all")).findings if "is skipped" in one.why]
+    report = check(wired("errors.tolerance = all"), shoal(ShallowSettings(claim_check_bytes=0)))
+    (finding,) = [one for one in report.findings if "is skipped" in one.why]
     assert finding.severity is Severity.NOTE
     assert not [one for one in check(wired("errors.tolerance = none")).findings if "is skipped" in one.why]
 

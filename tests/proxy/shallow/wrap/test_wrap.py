@@ -271,6 +271,15 @@ async def test_envelopes_hash_to_their_partition_where_the_mirror_chooses_it_by_
         assert key.cluster == "the source"
 
 
+async def test_a_partition_that_is_newer_than_the_known_count_is_raw_where_the_mirror_chooses_it_by_key() -> None:
+    source = SourceBroker(sets=[{(ORDERS, 4): LOG}], topics={ORDERS_ID: (ORDERS, 3)})
+    async with shallow_rig(paired=False, source=source, min_batch_bytes=0, partition_by_key=True) as r:
+        client = await r.consumer()
+        await learn(client)
+        assert await client.fetch(100, 4) == LOG
+        assert raw(r) == {Reason.UNKNOWN_TOPIC: 3}
+
+
 async def learn(client: Consumer) -> None:
     """Request metadata, as every client does."""
     schema = load_request_schema(3, 12)
