@@ -15,19 +15,24 @@ What has not been asked for within `_KEPT_SECONDS` is forgotten: a mirror that w
 transform has left the record out. What is asked for stays: its request may need others that a slow source gives later.
 What a task has not produced counts for its limit also when it is forgotten, until something else of the task is
 appended: while a target is away for an hour, a task must not get 8 MiB more every two minutes, and need them all again.
+If only a partition of the target is away, its claim checks come together in one batch of the mirror's producer: a
+partition of which so much was forgotten gets no more, until something of it is appended.
 """
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import TypeVar
 
 from shoal.protocol.shallow.envelope import EnvelopeKey
 from shoal.protocol.wire.types import TopicPartition
 
 __all__ = ["FLOW_BYTES", "KeptBatches"]
 
+_T = TypeVar("_T")
+
 FLOW_BYTES = 8 * 1024 * 1024
 _KEPT_SECONDS = 120.0
-_MAX_OWING = 10_000  # tasks, 100 bytes each
+_MAX_OWING = 10_000  # tasks, and partitions of tasks; 100 bytes each
 _LEAST_RESTORED = 64 * 1024 * 1024  # also if the setting was lowered
 
 
@@ -47,17 +52,23 @@ class KeptBatches:
         self._kept: OrderedDict[EnvelopeKey, _Kept] = OrderedDict()
         self._answers: dict[int, int] = {}  # by id of their buffers: how many envelopes' batches are of each
         self._flows: dict[int, int] = {}  # bytes that are yet to be appended, by `EnvelopeKey.flow`
-        # The same, of what was forgotten since something of the source partition was appended: a mirror may still have
-        # their claim checks, in one batch of its producer.
-        self._owing: OrderedDict[int, dict[TopicPartition, int]] = OrderedDict()
+        # The same, of what was forgotten since something of the flow was appended.
+        self._owing: OrderedDict[int, int] = OrderedDict()
+        # By flow and source partition, since something of the partition was appended: a mirror may still have their
+        # claim checks, all in one batch of its producer. It gets no further ones of this partition.
+        self._overdue: OrderedDict[tuple[int, TopicPartition], int] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def has_room(self, flow: int, answer: int) -> bool:
         """For the batches of an answer of so many bytes."""
-        kept = self._flows.get(flow, 0) + sum(self._owing.get(flow, {}).values())
+        kept = self._flows.get(flow, 0) + self._owing.get(flow, 0)
         return self.held + answer <= self.limit and (not kept or kept + answer <= FLOW_BYTES)
+
+    def is_overdue(self, flow: int, partition: TopicPartition) -> bool:
+        """The mirror may have so many claim checks of this source partition that it gets no more."""
+        return self._overdue.get((flow, partition), 0) >= FLOW_BYTES // 2
 
     def has_any(self, flow: int) -> bool:
         return flow in self._flows or flow in self._owing
@@ -93,9 +104,9 @@ class KeptBatches:
 
     def appended(self, key: EnvelopeKey) -> bool:
         """Its batches are appended. False: they were not here, or that was known."""
-        owing = self._owing.get(key.flow)
-        if owing is not None and owing.pop(TopicPartition(key.topic, key.partition), None) is not None and not owing:
-            del self._owing[key.flow]
+        self._owing.pop(key.flow, None)
+        if self._overdue:
+            self._overdue.pop((key.flow, TopicPartition(key.topic, key.partition)), None)
         return self._settle(key)
 
     def _settle(self, key: EnvelopeKey) -> bool:
@@ -133,16 +144,21 @@ class KeptBatches:
             self.forget(key)
 
     def _owe(self, key: EnvelopeKey, size: int) -> None:
-        owing, partition = self._owing.setdefault(key.flow, {}), TopicPartition(key.topic, key.partition)
-        owing[partition] = owing.get(partition, 0) + size
-        self._owing.move_to_end(key.flow)
-        if len(self._owing) > _MAX_OWING:
-            self._owing.popitem(last=False)
+        _add(self._owing, key.flow, size)
+        _add(self._overdue, (key.flow, TopicPartition(key.topic, key.partition)), size)
 
     def clear(self) -> None:
         for key in list(self._kept):
             self.forget(key)
         self._owing.clear()
+        self._overdue.clear()
+
+
+def _add(sums: OrderedDict[_T, int], key: _T, size: int) -> None:
+    sums[key] = sums.get(key, 0) + size
+    sums.move_to_end(key)
+    if len(sums) > _MAX_OWING:
+        sums.popitem(last=False)
 
 
 def _answer(batches: memoryview) -> tuple[int, int]:

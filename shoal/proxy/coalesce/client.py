@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from shoal.protocol.wire.types import Buffer, PartitionRef, Topic
     from shoal.proxy.connection.connection import Connection
 
-__all__ = ["CoalescedClient", "TakenRequest"]
+__all__ = ["NOT_KNOWN", "CoalescedClient", "TakenRequest"]
+
+NOT_KNOWN = ("", "")
 
 MAX_TAKEN = 1000  # unanswered requests of one client; a client's default is 5
 _QUIET_SECONDS = 120.0  # for a client's unused connection: connections.max.idle.ms of a broker is 600 s
@@ -99,8 +101,9 @@ class CoalescedClient:
     """One client connection of a coalescing listener."""
 
     def __init__(self, connection: Connection, left: Callable[[], None] = lambda: None) -> None:
-        """`left` is called when the client has closed its sending side with requests unanswered."""
+        """`left` is called when the client has closed its sending side."""
         self.connection = connection
+        self.client = NOT_KNOWN  # address and client id, with its first Produce request
         self.has_left = False
         self._left = left
         self.never_joined_because: WhyAlone | None = None  # why this connection is never joined
@@ -124,9 +127,8 @@ class CoalescedClient:
 
     def leaves(self) -> None:
         """Its requests that are still answered may come again over another connection."""
-        if self.unanswered:
-            self.has_left = True
-            self._left()
+        self.has_left = True
+        self._left()
 
     def read_again(self, frame: memoryview) -> Joinable | WhyAlone | None:
         """A whole request, if it is like an earlier one of this client."""

@@ -185,17 +185,18 @@ class Lane:
 
     async def _run(self) -> None:
         task = _Task(LaneClient(self._connect, self.bound_port.cluster.limits))
-        scope = trio.CancelScope()
+        scope, joined = trio.CancelScope(), None
         self._scopes.add(scope)
         try:
             with scope:
                 while (joined := await self._next(task.client)) is not None or await self._park(task):
                     if joined is not None:
                         await self._exchange(task.client, joined)
+                        joined = None
         except Exception as error:  # an error of Shoal in one lane must not end the others
             if self._owner.listener.throttle.is_new_error(error, REPEAT_SECONDS):
                 log.exception("lane-unexpected-error", extra=event(f"{self!r}: unexpected error"))
-            self._break(repr(error))
+            self._break(joined, repr(error))
         finally:
             self._scopes.discard(scope)
             self._tasks -= 1
@@ -205,9 +206,14 @@ class Lane:
             if self.ended:
                 self._owner.lane_ended(self)
 
-    def _break(self, why: str) -> None:
-        """End all tasks, with all batches: what is in flight has an unknown outcome."""
-        batches, self.policy = list(self.policy.batches()), CoalescingPolicy(self.policy.limits)
+    def _break(self, joined: Joined | None, why: str) -> None:
+        """End all tasks, with all batches: what is in flight has an unknown outcome, as has what was `joined` last,
+        which the policy may not have any more.
+        """
+        known = {id(batch): batch for batch in self.policy.batches()}
+        if joined is not None:
+            known |= {id(batch): batch for chosen in joined.sets.values() for batch in chosen}
+        batches, self.policy = list(known.values()), CoalescingPolicy(self.policy.limits)
         self._splits.clear()
         self._is_broken = True
         for scope in self._scopes:
@@ -319,6 +325,8 @@ class Lane:
                 self._owner.sets.withdraw(self.bound_port, why)
 
     def _failed(self, joined: Joined, cause: CloseCause, why: str) -> None:
+        if self._is_broken:  # by another task, which has ended the owners
+            return
         self.policy.answered(joined)
         if joined.has_sets:
             self._owner.sets.withdraw(self.bound_port, "the connection ended on a set")

@@ -46,7 +46,7 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import PartitionRef
 from shoal.proxy.capture.annotations import raw
 from shoal.proxy.cluster.ports import NoPort
-from shoal.proxy.coalesce.client import CoalescedClient
+from shoal.proxy.coalesce.client import NOT_KNOWN, CoalescedClient
 from shoal.proxy.coalesce.counters import CoalesceTally
 from shoal.proxy.coalesce.lane import Lane, LaneId
 from shoal.proxy.coalesce.sets import ProvenSets
@@ -122,6 +122,8 @@ class CoalescePath:
         self._lanes: dict[tuple[BoundPort, Upstream, LaneKey], Lane] = {}  # by `LaneId`
         self._sequences = SeenSequences()
         self._unsettled: OrderedDict[tuple[str, str], float] = OrderedDict()  # client -> until when
+        self._producing: dict[tuple[str, str], set[CoalescedClient]] = {}  # by client
+        self._leaving: dict[tuple[str, str], set[CoalescedClient]] = {}  # those with requests that are still answered
         self.sets = ProvenSets()
         self._waiting: trio.Event | None = None  # set when requests are answered or withdrawn
 
@@ -132,7 +134,7 @@ class CoalescePath:
 
     def opened(self, connection: Connection) -> None:
         member = connection.backlog = self._members[connection] = CoalescedClient(
-            connection, partial(self._unsettle, connection)
+            connection, partial(self._leaves, connection)
         )
         if connection.bound_port.node_id is None or connection.provisional:
             member.never_joined_because = WhyAlone.BOOTSTRAP
@@ -153,10 +155,10 @@ class CoalescePath:
         pass
 
     def closed(self, connection: Connection) -> None:
+        self._leaves(connection)
         member = self._members.pop(connection)
-        alone = any(_correlation_id(entry) == member.alone for entry in connection.in_flight)
-        if member.unanswered or alone:
-            self._unsettle(connection)
+        for members in (self._producing, self._leaving):
+            _discard(members, member)
         member.end()
         self.sets.closed(connection)
         for lane in list(self._lanes.values()):
@@ -165,6 +167,22 @@ class CoalescePath:
             if not self._members:
                 lane.end_soon()
         self._look_again()
+
+    def _leaves(self, connection: Connection) -> None:
+        """Its client sends nothing more over it."""
+        member = self._members[connection]
+        alone = any(_correlation_id(entry) == member.alone for entry in connection.in_flight)
+        if member.unanswered or alone:
+            self._unsettle(connection)
+        if member.unanswered:
+            self._leaving.setdefault(member.client, set()).add(member)
+
+    def _begins(self, member: CoalescedClient) -> None:
+        """Before its first request: whether its client has left another connection, which nothing may be reading."""
+        member.client = _retrying(member.connection)
+        for other in self._producing.setdefault(member.client, set()):
+            _notice(other)
+        self._producing[member.client].add(member)
 
     def _unsettle(self, connection: Connection) -> None:
         client = _retrying(connection)
@@ -199,14 +217,19 @@ class CoalescePath:
             self._set_patience(member)
 
     def tick(self, now: float) -> None:
-        """Keep brokers from closing the clients' own connections as idle."""
-        for member in self._members.values():
+        """Keep brokers from closing the clients' own connections as idle, and notice clients that have left while
+        nothing reads what they send.
+        """
+        for member in list(self._members.values()):
             member.keep_alive.tick(now)
+            _notice(member)
 
     # -- requests --------------------------------------------------------------------------------------------------
 
     def _decide(self, connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
         member = self._members[connection]
+        if member.client is NOT_KNOWN:
+            self._begins(member)
         size, _, version, correlation_id = read_request_prefix(first)
         if member.never_joined_because is not None:
             return self._pass(member, first, member.never_joined_because)
@@ -264,12 +287,8 @@ class CoalescePath:
 
     def _has_left_some(self, member: CoalescedClient) -> bool:
         """Another connection of its client is closed, and has requests that are still to be answered."""
-        client = _retrying(member.connection)
-        return any(
-            other.has_left and other.unanswered and _retrying(other.connection) == client
-            for other in self._members.values()
-            if other is not member
-        )
+        leaving = self._leaving.get(member.client, ())
+        return any(other.unanswered for other in leaving if other is not member)
 
     def _pass_alone(
         self, member: CoalescedClient, first: memoryview, found: Joinable, places: list[PartitionRef], why: WhyAlone
@@ -416,6 +435,19 @@ class CoalescePath:
         self.released(len(batches), sum(batch.size for batch in batches))
         for member in {batch.owner.member for batch in batches}:
             member.connection.abort(CloseCause.INTERNAL, why)
+
+
+def _notice(member: CoalescedClient) -> None:
+    if member.unanswered and not member.has_left and member.connection.client_has_left():
+        member.leaves()
+
+
+def _discard(members: dict[tuple[str, str], set[CoalescedClient]], member: CoalescedClient) -> None:
+    found = members.get(member.client)
+    if found is not None:
+        found.discard(member)
+        if not found:
+            del members[member.client]
 
 
 def _correlation_id(entry: InFlight) -> int:

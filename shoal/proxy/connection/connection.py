@@ -77,6 +77,8 @@ log = logging.getLogger("shoal.connection")
 
 _FAULTS = RemoteProtocolError, PeerLost, UpstreamLost, UpstreamFault, NoPort  # of a pump
 
+_LOST_ITS_BROKER = CloseCause.UPSTREAM_CLOSED, CloseCause.UPSTREAM_LOST  # it may wait for answers to taken requests
+
 COMPLAINT_SECONDS = 10.0  # the same complaint of a listener is logged at most this often
 
 
@@ -578,6 +580,10 @@ class Connection:
             self.abort(*found)
         elif self.provisional and not self.bound_port.leads_nowhere:
             self.drain()  # the client reconnects
+        elif self.cause in _LOST_ITS_BROKER and self.client_has_left():
+            if self.backlog is not None:
+                self.backlog.leaves()
+            self._end_within(self.limits.close_seconds)
         elif self.connected and self.session is not None and now >= self.session.ends_at:
             assert self.listener.login is not None  # other sessions do not end
             self.requests.use(self.listener.login.expired)

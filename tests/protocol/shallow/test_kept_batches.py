@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from shoal.protocol.shallow.kept_batches import FLOW_BYTES, KeptBatches
+from shoal.protocol.wire.types import TopicPartition
 from tests.support.shallow.world import some_key
 
 if TYPE_CHECKING:
@@ -31,15 +32,15 @@ class Kept(RuleBasedStateMachine):
         self.kept = KeptBatches(LIMIT)
         self.model: dict[EnvelopeKey, tuple[memoryview, float]] = {}
         self.appended: set[EnvelopeKey] = set()
-        # By flow and partition: what was forgotten and not appended, since the last that was.
-        self.owing: Counter[tuple[int, int]] = Counter()
+        self.owing: Counter[int] = Counter()  # what was forgotten and not appended, since the last that was
+        self.overdue: Counter[tuple[int, int]] = Counter()  # the same by flow and partition
         self.serials = count()
         self.now = 0.0
 
     @rule(flow=FLOWS, partition=PARTITIONS, size=SIZES, parts=st.integers(1, 3))
     def answer(self, flow: int, partition: int, size: int, parts: int) -> None:
         """An answer with some envelopes."""
-        held, of_flow = self.held(), self.of_flow(flow) + self.owed_by(flow)
+        held, of_flow = self.held(), self.of_flow(flow) + self.owing[flow]
         has_room = held + size <= LIMIT and (of_flow == 0 or of_flow + size <= FLOW_BYTES)
         assert self.kept.has_room(flow, size) == has_room
         if has_room:
@@ -56,7 +57,7 @@ class Kept(RuleBasedStateMachine):
         if self.model:
             key = data.draw(st.sampled_from(sorted(self.model, key=lambda one: one.serial)))
             assert self.kept.appended(key) == (key not in self.appended)
-            self.owing[key.flow, key.partition] = 0
+            self.settle(key.flow, key.partition)
             self.appended.add(key)
 
     @rule(data=st.data())
@@ -76,13 +77,13 @@ class Kept(RuleBasedStateMachine):
             del self.model[key]
             assert not self.kept.forget(key)
             assert not self.kept.appended(key)
-            self.owing[key.flow, key.partition] = 0
+            self.settle(key.flow, key.partition)
 
     @rule(flow=FLOWS, partition=PARTITIONS)
     def append_another(self, flow: int, partition: int) -> None:
         """An envelope that was carried."""
         assert not self.kept.appended(key_of(flow, next(self.serials), 1, partition))
-        self.owing[flow, partition] = 0
+        self.settle(flow, partition)
 
     @rule(seconds=st.sampled_from([1.0, 59.0, 61.0, 120.0]))
     def pass_time(self, seconds: float) -> None:
@@ -90,7 +91,8 @@ class Kept(RuleBasedStateMachine):
         self.kept.expire(self.now)
         for key, (batches, at) in self.model.items():
             if self.now - at >= 120 and key not in self.appended:
-                self.owing[key.flow, key.partition] += len(batches)
+                self.owing[key.flow] += len(batches)
+                self.overdue[key.flow, key.partition] += len(batches)
         self.model = {key: (batches, at) for key, (batches, at) in self.model.items() if self.now - at < 120}
 
     @rule()
@@ -98,6 +100,7 @@ class Kept(RuleBasedStateMachine):
         self.kept.clear()
         self.model.clear()
         self.owing.clear()
+        self.overdue.clear()
 
     def held(self) -> int:
         answers = {id(batches.obj): memoryview(batches.obj).nbytes for batches, _ in self.model.values()}
@@ -107,15 +110,18 @@ class Kept(RuleBasedStateMachine):
         waiting = self.model.keys() - self.appended
         return sum(len(batches) for key, (batches, _) in self.model.items() if key.flow == flow and key in waiting)
 
-    def owed_by(self, flow: int) -> int:
-        return sum(size for (owing, _), size in self.owing.items() if owing == flow)
+    def settle(self, flow: int, partition: int) -> None:
+        self.owing[flow] = self.overdue[flow, partition] = 0
 
     @invariant()
     def counts_are_true(self) -> None:
         assert self.kept.held == self.held() <= LIMIT
         assert len(self.kept) == len(self.model)
         for flow in range(1, 4):
-            assert self.kept.has_any(flow) == (self.of_flow(flow) + self.owed_by(flow) > 0)
+            assert self.kept.has_any(flow) == (self.of_flow(flow) + self.owing[flow] > 0)
+            for partition in range(2):
+                overdue = self.overdue[flow, partition] >= FLOW_BYTES // 2
+                assert self.kept.is_overdue(flow, TopicPartition("orders", partition)) == overdue
         for key, (batches, at) in sorted(self.model.items(), key=lambda one: one[1][1]):
             assert self.kept.find(key, at) is batches  # what is asked for again at its own time changes nothing
 
@@ -134,7 +140,9 @@ def test_what_a_task_has_not_produced_counts_also_when_it_is_forgotten() -> None
         assert (len(kept), kept.held) == (0, 0)
         assert not kept.has_room(1, 1000)
         assert kept.has_room(2, 1000)
-    kept.appended(key_of(1, 2, 1000, partition=1))  # a batch of its producer may still have their claim checks
-    assert not kept.has_room(1, 1000)
-    kept.appended(key_of(1, 3, 1000))
+    kept.appended(key_of(1, 2, 1000, partition=1))
     assert kept.has_room(1, 1000)
+    assert kept.is_overdue(1, TopicPartition("orders", 0)), "a batch of its producer may still have their claim checks"
+    assert not kept.is_overdue(1, TopicPartition("orders", 1))
+    kept.appended(key_of(1, 3, 1000))
+    assert not kept.is_overdue(1, TopicPartition("orders", 0))

@@ -217,3 +217,83 @@ class Faulty(CoalescePath):
 
     def refused(self, taken: TakenRequest, target: PartitionRef, error_code: int, frame: bytes | None) -> Buffer:
         raise LookupError("a fault of Shoal")
+
+
+async def test_a_client_that_leaves_while_nothing_reads_it_is_noticed() -> None:
+    """Its metadata request waits for its produce request, so its FIN is not read."""
+    async with coalesce_rig() as r:
+        gate = await r.hold()
+        first = await r.producer()
+        await first.send_only({0: batch("a")})
+        await r.taken(2)
+        await first.send(request(OTHER, 0, 9))
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        await first.leave()
+        again = await r.producer()
+        await again.send_only({0: batch("a"), 1: batch("x" * 70_000)})
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert len(r.broker.requests) == 1
+        gate.set()
+        assert await again.answers() == {0: (NONE, 1), 1: (NONE, 0)}
+
+
+async def test_a_client_without_its_broker_connection_that_leaves_is_ended() -> None:
+    async with coalesce_rig(scripts={0: Script(gate=trio.Event())}, limits=Limits(close_seconds=0.01)) as r:
+        client = await r.producer()
+        await client.send_only({0: batch("v")})
+        await until(lambda: len(r.broker.requests) == 1)
+        (own,) = [side for side in r.fake.sides if side is not r.broker.sides[0]]
+        await own.stream.aclose()
+        (connection,) = r.server.listeners["test"].connections
+        await until(lambda: connection.state.has_no_broker)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        connection.check_progress(trio.current_time())
+        await client.reset()
+        await until(connection.client_has_left)
+        connection.check_progress(trio.current_time())
+        await r.closed()
+        again = await r.producer()
+        await again.send_only({1: batch("v")})
+        await again.answers()
+        assert r.path.tally.alone[WhyAlone.RETRY] == 1
+
+
+async def test_a_client_that_closes_behind_a_request_that_went_alone_may_retry_it() -> None:
+    scripts = {0: Script(errors={0: ErrorCode.not_enough_replicas}), 1: Script(gate=(gate := trio.Event()))}
+    async with coalesce_rig(scripts=scripts) as r:
+        first = await r.producer()
+        await first.send_only({0: batch("v")})
+        await first.answers()
+        await first.send_only({0: batch("w")})
+        await until(lambda: len(r.broker.requests) == 2)
+        (connection,) = r.server.listeners["test"].connections
+        await first.leave()
+        await until(lambda: connection.cause is not None)
+        again = await r.producer()
+        await again.send_only({1: batch("w")})
+        await again.answers()
+        assert r.path.tally.alone[WhyAlone.RETRY] == 2
+        gate.set()
+
+
+class Undeliverable(CoalescePath):
+    """It has a fault of its own after the answer to a joined request was taken apart."""
+
+    faults = 0
+
+    def released(self, batches: int, size: int) -> None:
+        if batches and not self.faults:
+            self.faults += 1
+            raise LookupError("a fault of Shoal")
+        super().released(batches, size)
+
+
+async def test_a_lane_that_breaks_behind_an_answer_leaves_nothing() -> None:
+    async with coalesce_rig(path=Undeliverable) as r:
+        clients = await r.producers(2)
+        for number, client in enumerate(clients):
+            await client.send_only({number: batch("v")})
+        await until(lambda: not any(lane.policy.in_flight for lane in r.path._lanes.values()))
+        await until(lambda: r.path.held_bytes == 0)
+        closed = r.server.listeners["test"].tally.closed
+        closed[CloseCause.INTERNAL] = 0  # the rig allows none

@@ -5,48 +5,17 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
-import pytest
 import trio
-from kio.schema.errors import ErrorCode
 
 from shoal.proxy.shallow.monitor.monitor import MirrorMonitor
-from tests.proxy.shallow.test_claim_checks import (
-    _AT,
-    START,
-    WHOLE,
-    checks_of,
-    is_check,
-    mirroring,
-    retry,
-    source_of,
-)
 from tests.proxy.shallow.test_reload import change
 from tests.support.shallow.brokers import ORDERS, SourceBroker
-from tests.support.shallow.mirror import SIZE, Mirror, log
+from tests.support.shallow.mirror import Mirror, log
 from tests.support.shallow.rig import shallow_rig
 from tests.support.shallow.world import poll, some_batch
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
-
-
-@pytest.mark.parametrize("cut", [_AT, _AT + len(some_batch(SIZE * START, 4))], ids=["the run", "its second batch"])
-async def test_a_claim_check_whose_batches_were_truncated_ends(clock: MockClock, cut: int) -> None:
-    """By an unclean election, exactly at the beginning of a batch, and nothing is produced."""
-    async with mirroring() as mirror:
-        given = await mirror.fetch()
-        assert is_check(given)
-        checks_of(mirror).kept.clear()
-        source_of(mirror).log = WHOLE[:cut]
-        mirror.producer.patience = 60
-        said = list[ErrorCode]()
-        while not said or said[-1] is ErrorCode.request_timed_out:
-            error, _ = await retry(mirror, given)
-            said.append(error)
-            assert trio.current_time() < 1000
-            await trio.sleep(1)
-        assert len(said) > 5
-        assert said[-1] is ErrorCode.invalid_record
 
 
 async def test_names_that_a_client_makes_up_are_not_kept(clock: MockClock) -> None:

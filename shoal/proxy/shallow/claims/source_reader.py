@@ -25,7 +25,7 @@ __all__ = ["NotAtSource", "SourceReader"]
 # A new broker may not know a topic for some seconds. (If it takes longer, a mirror's task must be restarted, and loses
 # nothing.)
 _GONE_SECONDS = 60.0
-_MAX_MISSING = 1_000  # partitions and offsets; a client may name any
+_MAX_MISSING = 1_000  # partitions; a client may name any
 _ANSWER_SECONDS = 30.0  # so that a broker that hangs is asked anew
 _LONGEST_NAME = 249
 
@@ -40,8 +40,7 @@ class SourceReader(Leaders):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._topics: set[str] = set()  # all that were asked for: what is learnt replaces what was known
-        # Partitions that the source does not have, and offsets where it has nothing: first and latest seen so.
-        self._missing: OrderedDict[TopicPartition | tuple[TopicPartition, int], tuple[float, float]] = OrderedDict()
+        self._missing: OrderedDict[TopicPartition, tuple[float, float]] = OrderedDict()  # first and latest seen so
         self._doubtful: set[TopicPartition] = set()  # the leader has not answered as a leader does
         self._questions = 0  # answered ones
         self._last: frozenset[str] = frozenset()  # topics of the last one
@@ -57,8 +56,6 @@ class SourceReader(Leaders):
         async with self._free[leader]:
             while len(found) < key.payload and offset <= key.last_offset:
                 record_set = await self._fetch(leader, partition, offset, key.payload - len(found))
-                if not record_set and self._seconds_of((partition, offset)) >= _GONE_SECONDS:
-                    raise NotAtSource(f"the source has had nothing at offset {offset} for {_GONE_SECONDS:g} s")
                 first, end, following = _whole(record_set, offset)
                 if first != offset and not found:
                     break
@@ -108,16 +105,16 @@ class SourceReader(Leaders):
             return leader
         if topic in self.hidden:
             raise NoAnswer(f"the source does not say whether topic {topic} exists (has Shoal's user Describe for it?)")
-        if not self.has(partition) and self._seconds_of(partition) >= _GONE_SECONDS:
+        if not self.has(partition) and self._missing_for(partition) >= _GONE_SECONDS:
             raise NotAtSource(f"the source has had no {topic}-{partition.partition} for {_GONE_SECONDS:g} s")
         raise NoAnswer(f"no leader of {topic}-{partition.partition} is known")
 
-    def _seconds_of(self, missing: TopicPartition | tuple[TopicPartition, int]) -> float:
-        """Seconds in which the source has said again and again that it does not have this."""
+    def _missing_for(self, partition: TopicPartition) -> float:
+        """Seconds in which the source has said again and again that it has no such partition."""
         now = trio.current_time()
-        first, latest = self._missing.pop(missing, (now, now))
+        first, latest = self._missing.pop(partition, (now, now))
         first = first if now - latest < _GONE_SECONDS / 2 else now
-        self._missing[missing] = first, now
+        self._missing[partition] = first, now
         if len(self._missing) > _MAX_MISSING:
             self._missing.popitem(last=False)
         return now - first
@@ -159,6 +156,7 @@ def _whole(record_set: bytes, offset: int) -> tuple[int, int, int]:
     try:
         scanned = scan(record_set, 0, len(record_set))
         if not scanned.headers or not scanned.is_v2:
+            # A leader whose followers are away may be so for hours, and its log end looks like that of a truncated one.
             raise NoAnswer(f"the leader has nothing at offset {offset} (yet)")
         if body_crcs(record_set, scanned.starts, scanned.ends) != [header[4] for header in scanned.headers]:
             raise NoAnswer(f"what the leader has sent from offset {offset} on was damaged")

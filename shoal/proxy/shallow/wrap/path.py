@@ -439,8 +439,9 @@ class WrapPath:
                 if reason is not None:
                     return self._give_raw(partition, reason, judgement)
                 context = self._context(connection, fetch, partition, decision)
-                if self._checks is not None and partition.read.topic in kept:
-                    context = replace(context, keep=self._checks.keep)
+                checks, flow, source = self._checks, fetch.consumer.flow.token, partition.read.topic_partition
+                if checks is not None and source.topic in kept and not checks.kept.is_overdue(flow, source):
+                    context = replace(context, keep=checks.keep)
                 return self._wrap(context, partition, judgement)
 
     def _not_yet(self, connection: Connection, read: Fetched) -> Reason | None:
