@@ -192,15 +192,16 @@ class CoalesceRig:
     async def producers(self, count: int) -> list[Producer]:
         return [await self.producer() for _ in range(count)]
 
-    async def hold(self, version: int = Producer.version) -> trio.Event:
+    async def hold(self, version: int = Producer.version, *, producer: int = -1) -> trio.Event:
         """A lane with an unanswered request (partition 99): what is produced from now on is joined when the event is
-        set."""
+        set. `producer`: its producer id, if the others have one."""
         gate = trio.Event()
         self.broker.scripts[len(self.broker.requests)] = Script(gate=gate)
         before = len(self.broker.requests)
         client = await self.producer()
         client.version = version
-        await client.send_only({99: batch("held")}, topic=ORDERS_ID if version >= 13 else ORDERS)
+        held = batch("held", producer=producer, sequence=-1 if producer < 0 else 0)
+        await client.send_only({99: held}, topic=ORDERS_ID if version >= 13 else ORDERS)
         await until(lambda: len(self.broker.requests) == before + 1)
         return gate
 

@@ -67,8 +67,10 @@ def sample_record_set(
     samples: list[Sample] = []
     batches = tried = 0
     for start, end, fields in zip(scanned.starts, scanned.ends, scanned.headers, strict=True):
+        if fields[3] != NEWEST_MAGIC:
+            continue
         batch = BatchHeader._make(fields)
-        if fields[3] != NEWEST_MAGIC or batch.is_control or batch.last_offset < first_offset:
+        if batch.is_control or batch.last_offset < first_offset:
             continue
         taken = _sample_batch(frame, (start, end), salt, (partition, first_offset))
         samples += taken

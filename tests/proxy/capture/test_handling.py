@@ -29,7 +29,7 @@ NONE = ErrorCode.none
 async def test_joined_batches_are_rows_of_their_clients(tmp_path: Path) -> None:
     capture = CaptureSettings(directory=tmp_path)
     async with coalesce_rig(capture=capture, scripts={1: Script(errors={2: ErrorCode.not_leader_or_follower})}) as r:
-        gate = await r.hold()
+        gate = await r.hold(producer=39)
         clients = await r.producers(3)
         for number, client in enumerate(clients):
             await client.send_only({number: batch("a", "b", producer=40 + number, sequence=0)})
