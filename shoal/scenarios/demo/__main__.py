@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--tls", action="store_true", help=what)
     what = f"number of records (default: {LARGE.records:,}; with --small {SMALL.records:,})"
     arguments.add_argument("--records", type=record_count(RECORDS_AT_LEAST), help=what)
-    what = f"tasks.max of MirrorMaker 2, except in a run that is alone at its best (default: {TASKS})"
+    what = f"tasks.max of MirrorMaker 2, except in tuned runs, which have one for each core (default: {TASKS})"
     arguments.add_argument("--tasks", type=int, choices=range(1, PARTITIONS + 1), default=TASKS, help=what)
     what = "rounds of all runs, in turns; medians are printed (default: 1)"
     arguments.add_argument("--rounds", type=int, choices=range(1, ROUNDS_AT_MOST + 1), default=1, help=what)
