@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from shoal.protocol.capture.index.tap import Tap
     from shoal.proxy.connection.meter import Meter
     from shoal.proxy.connection.pending import Answer, Gate, InFlight, OwnRequests
-    from shoal.proxy.connection.request_pump import RequestPump
-    from shoal.proxy.connection.response_pump import ResponsePump
+    from shoal.proxy.connection.pumps.request_pump import RequestPump
+    from shoal.proxy.connection.pumps.response_pump import ResponsePump
     from shoal.proxy.net.transport import Buffer, SendSide
     from shoal.proxy.net.upstream import Session
 

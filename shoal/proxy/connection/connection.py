@@ -39,8 +39,8 @@ from shoal.proxy.connection.client_session import ClientSession, LoginAtBroker, 
 from shoal.proxy.connection.clients import FirstUses
 from shoal.proxy.connection.meter import Meter
 from shoal.proxy.connection.pending import OwnRequest, PendingAnswer
-from shoal.proxy.connection.request_pump import RequestPump
-from shoal.proxy.connection.response_pump import ResponsePump
+from shoal.proxy.connection.pumps.request_pump import RequestPump
+from shoal.proxy.connection.pumps.response_pump import ResponsePump
 from shoal.proxy.connection.state import Event, State, after
 from shoal.proxy.connection.timeouts import Progress, Timeouts
 from shoal.proxy.events.logs import event, more_of_this_kind
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.listener_api import ListenerApi
     from shoal.proxy.connection.pace import Pace
     from shoal.proxy.connection.pending import Backlog, InFlight
-    from shoal.proxy.connection.pump import Pump
+    from shoal.proxy.connection.pumps.pump import Pump
     from shoal.proxy.connection.routes import RouteTable
     from shoal.proxy.net.client import Client
     from shoal.proxy.net.transport import Buffer

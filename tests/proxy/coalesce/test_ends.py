@@ -23,6 +23,8 @@ from tests.support.shallow.brokers import Script
 from tests.support.shallow.rig import Producer
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from shoal.protocol.wire.types import Buffer, PartitionRef
     from shoal.proxy.coalesce.client import TakenRequest
     from tests.support.coalesce_rig import CoalesceRig
@@ -154,7 +156,10 @@ def port(client: Producer) -> int:
     return int(client.stream.socket.getsockname()[1])
 
 
-async def test_a_client_whose_request_that_went_alone_is_unanswered_may_retry_it() -> None:
+@pytest.mark.parametrize("end", [Producer.reset, Producer.leave])
+async def test_a_client_whose_request_that_went_alone_is_unanswered_may_retry_it(
+    end: Callable[[Producer], Awaitable[None]],
+) -> None:
     scripts = {0: Script(errors={0: ErrorCode.not_enough_replicas}), 1: Script(gate=(gate := trio.Event()))}
     async with coalesce_rig(scripts=scripts) as r:
         first = await r.producer()
@@ -162,10 +167,11 @@ async def test_a_client_whose_request_that_went_alone_is_unanswered_may_retry_it
         await first.answers()
         await first.send_only({0: batch("w")})
         await until(lambda: len(r.broker.requests) == 2)
-        await first.reset()
-        await r.closed()
+        (connection,) = r.server.listeners["test"].connections
+        await end(first)
+        await until(lambda: connection.cause is not None)
         again = await r.producer()
-        await again.send_only({0: batch("w")})
+        await again.send_only({1: batch("w")})
         await again.answers()
         assert r.path.tally.alone[WhyAlone.RETRY] == 2
         gate.set()
@@ -256,24 +262,6 @@ async def test_a_client_without_its_broker_connection_that_leaves_is_ended() -> 
         await again.send_only({1: batch("v")})
         await again.answers()
         assert r.path.tally.alone[WhyAlone.RETRY] == 1
-
-
-async def test_a_client_that_closes_behind_a_request_that_went_alone_may_retry_it() -> None:
-    scripts = {0: Script(errors={0: ErrorCode.not_enough_replicas}), 1: Script(gate=(gate := trio.Event()))}
-    async with coalesce_rig(scripts=scripts) as r:
-        first = await r.producer()
-        await first.send_only({0: batch("v")})
-        await first.answers()
-        await first.send_only({0: batch("w")})
-        await until(lambda: len(r.broker.requests) == 2)
-        (connection,) = r.server.listeners["test"].connections
-        await first.leave()
-        await until(lambda: connection.cause is not None)
-        again = await r.producer()
-        await again.send_only({1: batch("w")})
-        await again.answers()
-        assert r.path.tally.alone[WhyAlone.RETRY] == 2
-        gate.set()
 
 
 class Undeliverable(CoalescePath):

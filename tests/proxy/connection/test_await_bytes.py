@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from shoal.proxy.connection.pending import PendingAnswer
-from shoal.proxy.connection.response_pump import ResponsePump
+from shoal.proxy.connection.pumps.response_pump import ResponsePump
 from shoal.proxy.net.fast_lane import FastLane
 from shoal.proxy.net.transport import PeerLost, SendSide, make_reset, round_trip
 from tests.proxy.connection.test_pump import Burst, Wire, connection

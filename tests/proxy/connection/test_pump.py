@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.config.settings import Limits
-from shoal.proxy.connection import pump as pump_module
 from shoal.proxy.connection.pending import EditAnswer, Hold, OwnRequest, OwnRequests, PendingAnswer
-from shoal.proxy.connection.request_pump import RequestPump
-from shoal.proxy.connection.response_pump import ResponsePump
+from shoal.proxy.connection.pumps import pump as pump_module
+from shoal.proxy.connection.pumps.request_pump import RequestPump
+from shoal.proxy.connection.pumps.response_pump import ResponsePump
 from shoal.proxy.connection.routes import Route, table
 from shoal.proxy.events.logs import LogThrottle
 from shoal.proxy.net import transport as transport_module

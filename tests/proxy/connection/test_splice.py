@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from shoal.protocol.transform.skim import HIDDEN_TAG, FetchSkimmer
 from shoal.protocol.wire.types import write_tagged_fields
 from shoal.proxy.connection.pending import EditAnswer, PendingAnswer
-from shoal.proxy.connection.response_pump import ResponsePump
+from shoal.proxy.connection.pumps.response_pump import ResponsePump
 from shoal.proxy.net.splice import PIPE_BYTES, SplicePipe, shared_pipe
 from shoal.proxy.net.transport import BUFFER_SIZE, PeerLost, SendSide
 from tests.protocol.transform.test_skim import ENDPOINTS

@@ -22,7 +22,7 @@ from shoal.protocol.shallow.envelope import decode_key, encode_key
 from shoal.protocol.wire.crc import crc32c
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.config.settings import Limits
-from shoal.proxy.connection.response_pump import ResponsePump
+from shoal.proxy.connection.pumps.response_pump import ResponsePump
 from shoal.proxy.shallow.unwrap.answer import ProduceAnswer
 from shoal.proxy.shallow.unwrap.exchange import answers_due
 from shoal.proxy.statistics import CloseCause

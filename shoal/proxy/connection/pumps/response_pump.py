@@ -9,7 +9,7 @@ from shoal.protocol.schema.headers import RESPONSE_PREFIX, SIZE_BYTES, read_resp
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.framing import FIRST_BYTES, Sender, check_frame_size
 from shoal.proxy.connection.pending import EditAnswer, Hold, OwnAnswer, OwnRequest, OwnRequests, PendingAnswer, Token
-from shoal.proxy.connection.pump import FrameStop, Pump
+from shoal.proxy.connection.pumps.pump import FrameStop, Pump
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shoal.proxy.config.settings import Limits
     from shoal.proxy.connection.client_session import LoginAtBroker
     from shoal.proxy.connection.pending import Gate, InFlight, Skimmer
-    from shoal.proxy.connection.pump import Unfinished
+    from shoal.proxy.connection.pumps.pump import Unfinished
     from shoal.proxy.events.logs import LogThrottle
     from shoal.proxy.net.transport import Buffer, SendSide, Transport
 

@@ -19,7 +19,7 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.framing import check_frame_size
 from shoal.proxy.connection.clients import may_be_read
 from shoal.proxy.connection.pending import PendingAnswer, Token, pending_answer
-from shoal.proxy.connection.pump import FrameStop, Pump
+from shoal.proxy.connection.pumps.pump import FrameStop, Pump
 from shoal.proxy.connection.routes import Decision, Wait
 from shoal.proxy.net.upstream import UpstreamLost
 
