@@ -100,7 +100,7 @@ class TakenRequest:
 class CoalescedClient:
     """One client connection of a coalescing listener."""
 
-    def __init__(self, connection: Connection, left: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, connection: Connection, left: Callable[[], None]) -> None:
         """`left` is called when the client has closed its sending side."""
         self.connection = connection
         self.client = NOT_KNOWN  # address and client id, with its first Produce request
