@@ -76,7 +76,7 @@ KINDS: dict[str, dict[str, object]] = {
 
 
 async def test_producers_of_every_kind_at_once(brokers: Cluster, new_stand: NewStand) -> None:
-    topic, stand = new_topic(brokers, SIX), coalescing(new_stand)
+    topic, stand = new_topic(brokers, SIX), coalescing(new_stand, linger=0.05)
     sent: dict[bytes, Contents] = {}
 
     async def one(name: str, number: int, settings: dict[str, object]) -> None:
