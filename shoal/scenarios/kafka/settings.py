@@ -50,7 +50,7 @@ class Ports:
     @classmethod
     def draw(cls, relayed: Iterable[str] = ()) -> "Ports":
         names = list(relayed)
-        plaintext, controller, proxied, jmx, *others = free_ports(4 + len(SECURITY_PROTOCOLS) + len(names))
+        plaintext, controller, proxied, jmx, *others = free_ports(4 + len(SECURITY_PROTOCOLS) + len(names), keep=True)
         ports = dict(zip((*SECURITY_PROTOCOLS, *names), others, strict=True))
         return cls(
             plaintext=plaintext,
