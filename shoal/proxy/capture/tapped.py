@@ -38,7 +38,7 @@ class TappedTransport:
         self.fileno = inner.fileno
         self.shutdown = inner.shutdown
         self.buffered = buffered_by(inner)
-        self._inner = inner
+        self.inner = inner
         self._tap: Tap | None = tap
         self._watcher = watcher
         self._backlog = backlog
@@ -70,7 +70,7 @@ class TappedTransport:
 
     def sendmsg(self, buffers: Iterable[Buffer], /) -> int:
         buffers = list(buffers)
-        size = self._inner.sendmsg(buffers)
+        size = self.inner.sendmsg(buffers)
         tap = self._tap
         if tap is not None and size:
             left, sent = size, list[memoryview]()
@@ -110,7 +110,7 @@ class TappedTransport:
         return len(chunks)
 
     def close(self) -> None:
-        self._inner.close()
+        self.inner.close()
         tap = self._tap
         if tap is None:
             return

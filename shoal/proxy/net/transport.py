@@ -37,6 +37,7 @@ __all__ = [
     "buffered_by",
     "make_reset",
     "peer_has_left",
+    "plain_socket",
     "round_trip",
     "says_something",
     "tune",
@@ -127,6 +128,12 @@ def buffered_by(transport: Transport) -> Callable[[], bool] | None:
     """What says whether `recv_into` may return something although the socket is not readable; None: it never does."""
     buffered: Callable[[], bool] | None = getattr(transport, "buffered", None)
     return buffered
+
+
+def plain_socket(transport: Transport) -> socket.socket | None:
+    """The socket whose bytes are the peer's, also behind a tap; None with TLS."""
+    found = getattr(transport, "inner", transport)
+    return found if type(found) is socket.socket else None
 
 
 async def until_readable(transport: Transport) -> None:

@@ -10,6 +10,9 @@ import pytest
 import trio
 import trio.testing
 
+from shoal.protocol.capture.index.rows import ConnectionInfo
+from shoal.proxy.capture.index import Capture
+from shoal.proxy.config.settings import CaptureSettings
 from shoal.proxy.connection.pending import PendingAnswer
 from shoal.proxy.connection.pumps.response_pump import ResponsePump
 from shoal.proxy.net.fast_lane import FastLane
@@ -20,6 +23,7 @@ from tests.support.rig import response, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("lane")
 FRAMES = [response(7, b"%07d" % at) for at in range(3)]
@@ -137,6 +141,14 @@ async def test_only_a_plain_socket_is_told() -> None:
     pump.await_bytes(10 * ALL)
     assert pump.step(), "all has been read"
     assert burst.seen == [3]
+
+
+async def test_a_socket_that_the_index_reads_is_told(rig: Rig, tmp_path: Path) -> None:
+    capture = Capture(CaptureSettings(directory=tmp_path), {}, lambda _, __: None)
+    _, tapped = capture.tap(rig.source, ConnectionInfo(connection=7, listener="here", cluster="there", node=3))
+    pump = ResponsePump(connection(), tapped, rig.pump.out)
+    pump.await_bytes(ALL)
+    assert rig.awaited == ALL
 
 
 async def test_a_closed_socket_needs_no_advice(rig: Rig) -> None:

@@ -33,7 +33,7 @@ from trio.lowlevel import wait_task_rescheduled
 from shoal.proxy.events.logs import event
 from shoal.proxy.net.fast_lane import Watch, begin, until
 from shoal.proxy.net.splice import shared_pipe
-from shoal.proxy.net.transport import BUFFER_SIZE, VIEW, PeerLost, SendSide, buffered_by
+from shoal.proxy.net.transport import BUFFER_SIZE, VIEW, PeerLost, SendSide, buffered_by, plain_socket
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -188,8 +188,8 @@ class Pump(ABC):
         as some of its bytes are here, so fewer may follow. A step that ends there takes the advice back, and the
         connection does so once a second: if fewer come than were expected, they wait no longer than that.
         """
-        source = self.source
-        if type(source) is not socket.socket:
+        source = plain_socket(self.source)
+        if source is None:
             return
         if self.mid_frame:
             size = 1
