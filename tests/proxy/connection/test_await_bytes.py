@@ -146,7 +146,7 @@ async def test_only_a_plain_socket_is_told() -> None:
 async def test_a_socket_that_the_index_reads_is_told(rig: Rig, tmp_path: Path) -> None:
     capture = Capture(CaptureSettings(directory=tmp_path), {}, lambda _, __: None)
     _, tapped = capture.tap(rig.source, ConnectionInfo(connection=7, listener="here", cluster="there", node=3))
-    pump = ResponsePump(connection(), tapped, rig.pump.out)
+    pump = ResponsePump(connection(), tapped, SendSide(rig.client))
     pump.await_bytes(ALL)
     assert rig.awaited == ALL
 
