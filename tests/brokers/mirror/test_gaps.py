@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer
 
 from shoal.proxy.cli.gaps import main
+from shoal.scenarios.kafka.content.clients import client_config
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.process import until
 from tests.brokers.mirror.rig.flow import WITHIN, Flow, Wiring, flowing
@@ -56,6 +58,35 @@ async def test_records_deleted_while_the_mirror_and_shoal_are_down(
         await put(pair, topic, 2_000, seed=2)
         await flow.check_gap(topic)
         assert len(gaps(flow)) == 1
+
+
+@pytest.mark.slow
+async def test_a_mirror_that_reads_committed_records_from_now_on_has_lost_none_of_an_open_transaction(
+    pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
+) -> None:
+    """It was given records behind the last stable offset, which is what ListOffsets says is its end now."""
+    topics, bootstrap = Topics(pair.source.bootstrap), pair.source.bootstrap
+    await topics.create(topic, PARTITIONS)
+    producer = Producer(client_config(bootstrap, transactional_id=topic, transaction_timeout_ms=600_000))
+    async with flowing(pair, aliases, tmp_path, Wiring(topics=topic)) as flow:
+        await warm_up(pair, topic, flow)
+        total = sum((await topics.ends(topic)).values())
+        producer.init_transactions(WITHIN)
+        producer.begin_transaction()
+        for number in range(500):
+            producer.produce(topic, b"%d" % number, partition=0)
+        producer.flush(WITHIN)
+        copies = Topics(pair.target.bootstrap)
+        await copies.until_total(flow.remote(topic), total + 500, within=WITHIN, process=flow.running.process)
+        await flow.running.stop()
+        flow.running.restart(flow.with_extra({f"{aliases.source}.consumer.isolation.level": "read_committed"}))
+        await flow.running.until_replicating(tasks=2)
+        said = len(flow.events("flow"))
+        await until(lambda: len(flow.events("flow")) >= said + 30, within=WITHIN, what="several questions for the ends")
+        producer.commit_transaction(WITHIN)
+        await put(pair, topic, 2_000, seed=2)
+        await flow.check_gap(topic)
+        assert gaps(flow) == []
 
 
 @pytest.mark.slow

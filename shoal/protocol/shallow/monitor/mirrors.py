@@ -128,6 +128,9 @@ class Mirrors:
         if len(self._lives) > MAX_LIVES:
             self._lives.popitem(last=False)
 
+    def knows(self, life: int) -> bool:
+        return life in self._lives
+
     def prove(self, mirror: str) -> None:
         """Records of this mirror have come back: its producer is the one at the target listener."""
         self._proven.add(mirror)

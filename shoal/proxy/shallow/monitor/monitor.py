@@ -163,7 +163,7 @@ class MirrorMonitor:
             with trio.move_on_after(_ROUND_SECONDS) as scope:
                 await self._learn_topics()
                 for read_committed in (False, True):
-                    ours = [one for one in due if self._read_committed.get(one[0], False) is read_committed]
+                    ours = [one for one in due if self._reads_committed(one[0], one[1]) is read_committed]
                     if ours:
                         await self._ask_ends(ours, read_committed=read_committed)
             if scope.cancelled_caught:
@@ -175,6 +175,12 @@ class MirrorMonitor:
                 log.warning("mirror-lag-unknown", extra=event(what, cluster=name, error=str(error)))
         finally:
             self._is_asking = False
+
+    def _reads_committed(self, mirror: str, partition: TopicPartition) -> bool:
+        """Records behind an open transaction are not lost, though a mirror that reads committed ones since its restart
+        was given some: of what seems to be lost, the end of the log is asked for.
+        """
+        return self._read_committed.get(mirror, False) and (mirror, partition) not in self._suspects
 
     async def _learn_topics(self) -> None:
         topics = {partition.topic for _, partition, _ in self.mirrors}
@@ -338,7 +344,9 @@ class MirrorMonitors:
         return cluster, None
 
     def appended(self, key: EnvelopeKey, target: str) -> None:
-        for monitor in self._all:
+        """An envelope of a listener's mirror says nothing about those of others, even if they read the same."""
+        makers = [monitor for monitor in self._all if monitor.mirrors.knows(key.flow)]
+        for monitor in makers or self._all:
             monitor.appended(key, target)
 
     def arrived(self, target: TopicPartition, records: int, crc: int) -> None:
