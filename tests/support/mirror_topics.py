@@ -50,6 +50,7 @@ class MirrorBrokers:
     changes: list[tuple[str, bool]] = field(default_factory=list)  # key, validate only
     probes: Counter[Partition] = field(default_factory=Counter)
     brokers: dict[int, FakeBroker] = field(default_factory=dict)
+    cluster_id: str = "c"
 
     @property
     def topics(self) -> list[str]:
@@ -98,7 +99,7 @@ class MirrorBrokers:
             for node_id, broker in self.brokers.items()
         ]
         topics = [self._described(topic.name, make) for topic in request.topics]
-        fields: dict[str, Any] = {"throttle_time": timedelta(0), "cluster_id": "c", "controller_id": 1}
+        fields: dict[str, Any] = {"throttle_time": timedelta(0), "cluster_id": self.cluster_id, "controller_id": 1}
         return make("MetadataResponse", brokers=tuple(brokers), topics=tuple(topics), **fields)
 
     def _described(self, name: str, make: Any) -> Any:

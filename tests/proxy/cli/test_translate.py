@@ -1,19 +1,23 @@
-"""`shoal translate` from the files of a state directory, without any broker."""
+"""`shoal translate` from the files of a state directory, without brokers, or with their groups."""
 
 from __future__ import annotations
 
 import json
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
 
 from shoal.protocol.shallow.translate.offset_map import AppendedRange, SourcePartition
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.cli.translate.command import main
 from shoal.proxy.config.problems import OperatorError
-from shoal.proxy.shallow.files.offsets import OffsetsFile
+from shoal.proxy.shallow.files.offsets import OffsetsFile, OffsetsState
+from tests.support.group_brokers import Group, GroupBrokers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 SOURCE = SourcePartition("cluster", "orders", 0)
@@ -97,3 +101,99 @@ def test_brokers_that_cannot_be_reached_leave_the_bounds(state: Path, capsys: py
     code, (row,) = asked(state, capsys, "orders-0", "180", *brokers)
     assert (code, row["low"], row["high"]) == (1, 70, 90)
     assert "cannot reach the broker" in row["not_read"]
+
+
+# -- groups of several clusters
+
+DONE = 0, None
+_Range = tuple[TopicPartition, AppendedRange]
+
+
+def keep(file: Path, cluster: str, ranges: Iterable[_Range]) -> None:
+    """What an unwrapping listener of this target has appended."""
+    kept = OffsetsFile(file.stem, file)
+    kept.anew(kept.write_anew(kept.begin_anew(OffsetsState(cluster=cluster))))
+    for target, known in ranges:
+        kept.add(kept.appended(target, known))
+    kept.close()
+
+
+def ranges_of(cluster: str, topic: str, first: int) -> _Range:
+    """A hundred records of orders-0 of this source, from this offset of the target's topic on."""
+    return TopicPartition(topic, 0), AppendedRange(first, 0, 100, SourcePartition(cluster, "orders", 0))
+
+
+def at(cluster_id: str, **offsets: int) -> GroupBrokers:
+    """A cluster in which a group has committed an offset of partition 0 of these topics."""
+    group = Group(offsets={(topic, 0): (offset, None) for topic, offset in offsets.items()})
+    return GroupBrokers({(topic, 0): 1 for topic in offsets or ["none"]}, groups={"g": group}, cluster_id=cluster_id)
+
+
+def translated(
+    path: Path, clusters: dict[str, GroupBrokers], sources: str, *arguments: str
+) -> tuple[int | None, str | None]:
+    """With a shoal.toml in which the others of the clusters are targets. -> exit code, or error."""
+
+    def run_main() -> tuple[int | None, str | None]:
+        try:
+            return main(["-c", str(path / "shoal.toml"), "--group", "g", *arguments]), None
+        except OperatorError as error:
+            return None, str(error)
+
+    async def run() -> tuple[int | None, str | None]:
+        async with AsyncExitStack() as stack:
+            text = f'state-dir = "{path}"\n'
+            for number, (name, brokers) in enumerate(clusters.items()):
+                await stack.enter_async_context(brokers.running())
+                mode, port = "wrap" if name in sources else "unwrap", 39000 + 10 * number
+                text += f'[[cluster]]\nname = "{name}"\nbootstrap = "{brokers.bootstrap}"\n[[listener]]\n'
+                text += f'name = "to-{name}"\ncluster = "{name}"\nmode = "{mode}"\nlisten = "127.0.0.1:{port}"\n'
+                text += f'ports = "{port + 1}-{port + 9}"\n' + "shallow = { unpaired = true }\n" * (mode == "wrap")
+            (path / "shoal.toml").write_text(text)
+            return await trio.to_thread.run_sync(run_main)
+
+    return trio.run(run)
+
+
+def test_a_group_s_offsets_of_one_source_say_nothing_of_another(tmp_path: Path) -> None:
+    """Two sources have a topic of one name, and the group has read one of them further."""
+    keep(tmp_path / "to-c.offsets", "id c", [ranges_of("id a", "a.orders", 0), ranges_of("id b", "b.orders", 0)])
+    clusters, file = {"a": at("id a", orders=10), "b": at("id b", orders=90), "c": at("id c")}, tmp_path / "reset.csv"
+    assert translated(tmp_path, clusters, "ab", "--reset-file", str(file)) == DONE
+    assert file.read_text().splitlines() == ["a.orders,0,10", "b.orders,0,90"]
+
+
+def test_a_reset_file_is_for_one_cluster(tmp_path: Path) -> None:
+    """Two targets have the topic of one source, at other offsets."""
+    for name, first in (("b", 500), ("c", 0)):
+        keep(tmp_path / f"to-{name}.offsets", f"id {name}", [ranges_of("id a", "orders", first)])
+    clusters, file = {"a": at("id a", orders=10), "b": at("id b"), "c": at("id c")}, tmp_path / "reset.csv"
+    what = "--reset-file: the offsets are of several clusters (id b, id c): write a file for each, with --at"
+    assert translated(tmp_path, clusters, "a", "--reset-file", str(file)) == (None, what)
+    assert not file.exists()
+    unknown = "--at: nothing is known of d; known: b, c, id b, id c"
+    assert translated(tmp_path, clusters, "a", "--at", "d") == (None, unknown)
+    for which, wanted in (("b", 510), ("id b", 510), ("c", 10)):
+        assert translated(tmp_path, clusters, "a", "--reset-file", str(file), "--at", which) == DONE
+        assert file.read_text().splitlines() == [f"orders,0,{wanted}"]
+
+
+def test_back_to_one_of_two_sources(tmp_path: Path) -> None:
+    keep(tmp_path / "to-c.offsets", "id c", [ranges_of("id a", "a.orders", 0), ranges_of("id b", "b.orders", 500)])
+    clusters = {"a": at("id a"), "b": at("id b"), "c": at("id c", **{"a.orders": 10, "b.orders": 590})}
+    file = tmp_path / "reset.csv"
+    assert translated(tmp_path, clusters, "ab", "--to-source", "--reset-file", str(file), "--at", "b") == DONE
+    assert file.read_text().splitlines() == ["orders,0,90"]
+
+
+def test_topics_that_were_merged_begin_where_none_misses_a_record(tmp_path: Path) -> None:
+    merged = TopicPartition("merged", 0)
+    ranges = [
+        (merged, AppendedRange(first, 0, 100, SourcePartition("id a", topic, 0)))
+        for topic, first in (("orders", 0), ("other", 100))
+    ]
+    keep(tmp_path / "to-b.offsets", "id b", ranges)
+    file = tmp_path / "reset.csv"
+    clusters = {"a": at("id a", orders=40, other=30), "b": at("id b")}
+    assert translated(tmp_path, clusters, "a", "--reset-file", str(file)) == DONE
+    assert file.read_text().splitlines() == ["merged,0,40"]

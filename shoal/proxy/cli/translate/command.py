@@ -14,9 +14,9 @@ from shoal.command_line import JSON_FLAG, Parser, did_you_mean, listed, say, typ
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.cli.exit_codes import MUST_CHANGE, OK
 from shoal.proxy.cli.flags.mirror import default_state_dir
-from shoal.proxy.cli.translate.output import Translated, Unknown, line, reset_line, unknown_line
+from shoal.proxy.cli.translate.output import Translated, Unknown, line, reset_lines, unknown_line
 from shoal.proxy.cli.translate.read import Cannot, ClusterReader
-from shoal.proxy.cli.translate.state import load_pairs
+from shoal.proxy.cli.translate.state import Pair, load_pairs
 from shoal.proxy.cli.translate.translator import Translator
 from shoal.proxy.config.parse import parse_addresses
 from shoal.proxy.config.problems import OperatorError
@@ -25,9 +25,8 @@ from shoal.proxy.config.toml import load_config
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Container, Mapping, Sequence
 
-    from shoal.proxy.cli.translate.state import Pair
     from shoal.proxy.config.settings import Address, Settings
 
 __all__ = ["main", "parser"]
@@ -44,6 +43,10 @@ A group that goes on at another cluster:
   shoal translate -c shoal.toml --group billing --reset-file billing.csv
   kafka-consumer-groups.sh --bootstrap-server TARGET --group billing \\
       --reset-offsets --from-file billing.csv --execute
+
+A group's offsets at a cluster are translated for copies of this cluster only.
+With several clusters on the other side, --at chooses one: a reset file is for
+one cluster.
 
 more examples:
   shoal translate -c shoal.toml orders-0 1200 1300
@@ -78,6 +81,8 @@ def parser() -> Parser:
     for side in ("source", "target"):
         what = f"brokers of the {side} cluster, without TLS and SASL (with them: -c)"
         where.add_argument(f"--{side}-bootstrap", type=typed(parse_addresses), metavar="HOST:PORT[,..]", help=what)
+    what = "only what is at this cluster: its id, or its name in the configuration (default: at all)"
+    where.add_argument("--at", metavar="CLUSTER", help=what)
     what = "with -c: ask no broker, unless it is for a group"
     where.add_argument("--offline", action="store_true", help=what)
     return translate
@@ -128,6 +133,14 @@ class _Readers(NamedTuple):
     targets: dict[str, ClusterReader]
 
 
+class _Committed(NamedTuple):
+    """An offset that is asked for; `origins` as in `Translator.translate`."""
+
+    partition: TopicPartition
+    offset: int
+    origins: frozenset[str] | None = None
+
+
 def _clusters(
     flags: argparse.Namespace, settings: Settings | None, pairs: Sequence[Pair]
 ) -> tuple[list[ClusterSettings], dict[str, ClusterSettings], Limits]:
@@ -163,16 +176,50 @@ async def _translated(
         }
         if may_read:
             hint = await _identify(pairs, [made[one.name] for one in sources], _named(targets, made), readers) or hint
+        chosen, others = _at(flags, pairs, targets, readers)
         translator = Translator(
-            pairs, sources=readers.sources, targets=readers.targets, to_source=flags.to_source, why_not=hint
+            chosen,
+            sources=readers.sources,
+            targets=readers.targets,
+            to_source=flags.to_source,
+            why_not=hint,
         )
         if flags.group is not None:
             asked = list(_named(targets, made).values()) if flags.to_source else [made[one.name] for one in sources]
-            committed = await _committed(flags, asked, settings)
+            listeners = {listener: cluster.name for listener, cluster in targets.items()} if flags.to_source else {}
+            committed = await _committed(flags, asked, listeners, settings)
         else:
             partition = _partition(flags.partition, translator.partitions())
-            committed = [(partition, offset) for offset in flags.offsets]
-        return await _all(translator, committed)
+            committed = [_Committed(partition, offset) for offset in flags.offsets]
+        return await _all(translator, committed, others)
+
+
+def _at(
+    flags: argparse.Namespace, pairs: Sequence[Pair], targets: Mapping[str, ClusterSettings], readers: _Readers
+) -> tuple[Sequence[Pair], set[TopicPartition]]:
+    """The pairs whose other side is the cluster of --at; what is asked about in the others.
+
+    Raises OperatorError if none is at this cluster.
+    """
+    if flags.at is None:
+        return pairs, set()
+    chosen, others, known = list[Pair](), set[TopicPartition](), set[str]()
+    for pair in pairs:
+        if flags.to_source:
+            other = readers.sources.get(pair.source.cluster)
+            names = {pair.source.cluster, *([other.name] if other is not None else ())}
+        else:
+            target = targets.get(pair.listener)
+            names = {pair.target_cluster or pair.listener, *([target.name] if target is not None else ())}
+        known |= names
+        if flags.at in names:
+            chosen.append(pair)
+        else:
+            others.add(pair.target if flags.to_source else pair.source_partition)
+    if not chosen:
+        what = f"nothing is known of {flags.at}; {did_you_mean(flags.at, known)}known: {listed(sorted(known))}"
+        raise OperatorError.of("--at", what)
+    return chosen, others
 
 
 def _named(targets: dict[str, ClusterSettings], made: dict[str, ClusterReader]) -> dict[str, ClusterReader]:
@@ -208,22 +255,29 @@ async def _identify(
 
 
 async def _committed(
-    flags: argparse.Namespace, readers: Sequence[ClusterReader], settings: Settings | None
-) -> list[tuple[TopicPartition, int]]:
+    flags: argparse.Namespace,
+    readers: Sequence[ClusterReader],
+    listeners: Mapping[str, str],
+    settings: Settings | None,
+) -> list[_Committed]:
+    """`listeners`: those of the targets, with the names of their clusters; empty: sources are asked."""
     side = "target" if flags.to_source else "source"
     if not readers:
         what = f"needs the brokers of the {side}: give --{side}-bootstrap, or -c shoal.toml"
         raise OperatorError.of("--group", what if settings is None else f"{flags.config} has no {side} of a mirror")
-    found: dict[TopicPartition, int] = {}
-    for reader in readers:
+    found = list[_Committed]()
+    for reader in {reader.name: reader for reader in readers}.values():
+        origins = frozenset(listener for listener, cluster in listeners.items() if cluster == reader.name)
         try:
-            found |= await reader.committed(flags.group)
+            origins = origins or frozenset({await reader.cluster_id() or reader.name})
+            offsets = await reader.committed(flags.group)
+            found += [_Committed(partition, offset, origins) for partition, offset in sorted(offsets.items())]
         except Cannot as error:
             raise OperatorError.of("--group", str(error)) from None
     if not found:
         what = f"{flags.group} has committed nothing at cluster {listed([reader.name for reader in readers])}"
         raise OperatorError.of("--group", f"{what}: look at kafka-consumer-groups.sh --list")
-    return sorted(found.items())
+    return found
 
 
 def _partition(text: str, known: Sequence[TopicPartition]) -> TopicPartition:
@@ -241,13 +295,14 @@ def _partition(text: str, known: Sequence[TopicPartition]) -> TopicPartition:
 
 
 async def _all(
-    translator: Translator, asked: Sequence[tuple[TopicPartition, int]]
+    translator: Translator, asked: Sequence[_Committed], others: Container[TopicPartition]
 ) -> tuple[list[Translated], list[Unknown]]:
+    """`others`: partitions that are at another cluster than that of --at."""
     found, unknown = list[Translated](), list[Unknown]()
-    for partition, offset in asked:
-        answers = await translator.translate(partition, offset)
+    for partition, offset, origins in asked:
+        answers = await translator.translate(partition, offset, origins)
         found += answers
-        if not answers:
+        if not answers and partition not in others:
             unknown.append(Unknown(partition, offset))
     return found, unknown
 
@@ -256,8 +311,13 @@ async def _all(
 
 
 def _write(file: Path, found: Sequence[Translated]) -> None:
+    """Raises OperatorError."""
+    clusters = sorted({one.other_cluster for one in found})
+    if len(clusters) > 1:
+        what = f"the offsets are of several clusters ({', '.join(clusters)}): write a file for each, with --at"
+        raise OperatorError.of("--reset-file", what)
     try:
-        file.write_text("".join(map(reset_line, found)))
+        file.write_text("".join(reset_lines(found)))
     except OSError as error:
         raise OperatorError.of("--reset-file", f"{file} cannot be written: {error.strerror or error}") from None
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from shoal.protocol.shallow.translate.question import Answer, Why
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from shoal.protocol.wire.types import TopicPartition
 
-__all__ = ["Translated", "Unknown", "line", "reset_line", "unknown_line"]
+__all__ = ["Translated", "Unknown", "line", "reset_lines", "unknown_line"]
 
 _WHY = {
     Why.RAW: "the mirror copied what is there raw",
@@ -22,13 +24,16 @@ _WHY = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translated:
-    """`asked` is at `partition`, the answer is about `other`. `why_not`: why the records were not read."""
+    """`asked` is at `partition`, the answer is about `other`. `other_cluster`: its id, or the listener if that is not
+    known. `why_not`: why the records were not read.
+    """
 
     listener: str
     cluster: str  # id of the source
     partition: TopicPartition
     asked: int
     other: TopicPartition
+    other_cluster: str
     answer: Answer
     why_not: str | None = None
 
@@ -72,9 +77,12 @@ def unknown_line(unknown: Unknown) -> str:
     return f"{_name(unknown.partition)} {unknown.asked}  ->  not known: Shoal has appended nothing of this partition"
 
 
-def reset_line(found: Translated) -> str:
-    """The lower bound, if it is not exact: it misses nothing."""
-    return f"{found.other.topic},{found.other.partition},{found.answer.low}\n"
+def reset_lines(found: Iterable[Translated]) -> list[str]:
+    """The lower bound, if it is not exact: it misses nothing. So does the lowest, if topics were merged."""
+    lowest: dict[TopicPartition, int] = {}
+    for one in found:
+        lowest[one.other] = min(one.answer.low, lowest.get(one.other, one.answer.low))
+    return [f"{topic},{number},{offset}\n" for (topic, number), offset in lowest.items()]
 
 
 def _name(partition: TopicPartition) -> str:

@@ -10,7 +10,7 @@ from shoal.proxy.cli.translate.output import Translated
 from shoal.proxy.cli.translate.read import MAX_RECORDS, Cannot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from shoal.protocol.shallow.translate.offset_map import SourcePartition
     from shoal.protocol.shallow.translate.question import UnknownStretch
@@ -57,9 +57,17 @@ class Translator:
         ours = pair.source_partition, pair.target
         return (ours[1], ours[0]) if self._to_source else ours
 
-    async def translate(self, partition: TopicPartition, offset: int) -> list[Translated]:
-        """One answer for each pair that has this partition; none if it is unknown."""
-        return [await self._of_pair(pair, offset) for pair in self._pairs if self._side(pair)[0] == partition]
+    async def translate(
+        self, partition: TopicPartition, offset: int, origins: Container[str] | None = None
+    ) -> list[Translated]:
+        """One answer for each pair that has this partition; none if it is unknown.
+
+        `origins`: source clusters, or with `to_source` listeners: several may have a topic of this name. None: all.
+        """
+        pairs = [pair for pair in self._pairs if self._side(pair)[0] == partition]
+        if origins is not None:
+            pairs = [pair for pair in pairs if (pair.listener if self._to_source else pair.source.cluster) in origins]
+        return [await self._of_pair(pair, offset) for pair in pairs]
 
     async def _of_pair(self, pair: Pair, offset: int) -> Translated:
         answer = pair.known.to_source(offset) if self._to_source else pair.known.to_target(offset)
@@ -77,6 +85,7 @@ class Translator:
             partition=asked,
             asked=offset,
             other=other,
+            other_cluster=pair.source.cluster if self._to_source else pair.target_cluster or pair.listener,
             answer=answer,
             why_not=why_not,
         )
