@@ -25,7 +25,7 @@ from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.proxy.connection.pending import blaming_the_broker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from shoal.protocol.messages.produce import ProduceRequest
     from shoal.protocol.schema.headers import RequestHeader
@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 
 __all__ = ["MirrorRequest", "ProduceAnswer"]
 
+_ERROR = Struct(">h")
+_ERROR_AT = 4  # in a partition response: after Index (int32)
 _BASE_OFFSET = Struct(">q")
-_BASE_OFFSET_AT = 6  # in a partition response: after Index (int32) and ErrorCode (int16)
+_BASE_OFFSET_AT = 6  # after ErrorCode (int16)
 _NO_ACKS = 0
 _LEADER = 1
 
@@ -166,6 +168,13 @@ class ProduceAnswer:
         response = bytearray(latest or self._responses[partition])
         _BASE_OFFSET.pack_into(response, _BASE_OFFSET_AT, base_offset)
         self._responses[partition] = bytes(response)
+
+    def errors(self) -> Iterator[tuple[TopicPartition, int]]:
+        """The partitions that are answered with an error."""
+        for partition, response in self._responses.items():
+            (error_code,) = _ERROR.unpack_from(response, _ERROR_AT)
+            if error_code:
+                yield partition, error_code
 
     def encode(self, correlation_id: int) -> list[Buffer]:
         topics: dict[Topic, list[Buffer]] = {}

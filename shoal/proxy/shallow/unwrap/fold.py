@@ -232,6 +232,14 @@ class Fold:
                 self._answer.succeed(partition, outcome.base_offset)
         return self._answer.encode(correlation_id)
 
+    def why_closed(self) -> str | None:
+        """After `answer`, which the mirror does not want: a broker closes the connection then if there was an error, so
+        that the client asks for the leaders again. None: there was none.
+        """
+        for partition, error_code in self._answer.errors():
+            return f"{error_name(error_code)} for {self._name(partition)}, and acks=0"
+        return None
+
     def _name(self, partition: TopicPartition) -> str:
         return self._connection.cluster.partition_name(*partition)
 

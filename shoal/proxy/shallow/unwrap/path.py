@@ -55,6 +55,7 @@ from shoal.proxy.shallow.unwrap.partition_locks import PartitionLocks
 from shoal.proxy.shallow.unwrap.producer_ids import WATCHED_VERSIONS, ProducerIds
 from shoal.proxy.shallow.unwrap.reconciliation import Reconciliation
 from shoal.proxy.shallow.unwrap.translation import Translation
+from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -306,6 +307,8 @@ class UnwrapPath:
             await connection.reply(answer)
         elif refused:  # a broker, too, lets its client know in this way
             raise RemoteProtocolError(f"with acks=0, and refused: {next(iter(refused.values())).message}")
+        elif (why := fold.why_closed()) is not None:
+            connection.abort(CloseCause.UPSTREAM_CLOSED, why)
 
     async def _locate(
         self, connection: Connection, held: MirrorRequest, work: Mapping[TopicPartition, _Work], fold: Fold

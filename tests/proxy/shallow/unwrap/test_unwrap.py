@@ -79,6 +79,18 @@ async def test_nobody_asked_for_an_answer() -> None:
         assert r.target.acks == [0, 1, 1, 1, -1]
 
 
+@pytest.mark.parametrize("partition", range(2))
+async def test_an_error_without_an_answer_closes_the_connection(partition: int) -> None:
+    """acks=0: as a broker does. Otherwise the producer would send everything to a former leader until its metadata
+    is five minutes old."""
+    async with shallow_rig(scripts={0: Script(errors={partition: NOT_LEADER})}) as r:
+        client = await r.producer()
+        await client.produce(outer(*BATCHES), encode_batch([LATER]), acks=0)
+        assert await client.at_end()
+        assert await r.closed() == {CloseCause.UPSTREAM_CLOSED: 1}
+        assert r.target.log(1 - partition) == ([LATER], records(*BATCHES))[partition]
+
+
 # Rounds and the folded answer
 
 
