@@ -9,6 +9,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from shoal.protocol.messages.list_offsets import EARLIEST
 from shoal.protocol.schema.api import ApiKey
 from tests.support.mirror_topics import MirrorBrokers, Partition
 
@@ -49,6 +50,7 @@ class GroupBrokers(MirrorBrokers):
             ApiKey.OFFSET_FETCH: self._fetch,
             ApiKey.OFFSET_COMMIT: self._commit,
             ApiKey.LIST_OFFSETS: self._ends,
+            ApiKey.FETCH: self._nothing,
         }
         self.asked.append(ApiKey(key))
         error = self.errors[ApiKey(key)].pop(0) if self.errors[ApiKey(key)] else ErrorCode.none
@@ -135,6 +137,17 @@ class GroupBrokers(MirrorBrokers):
             group.offsets |= taken
         return make("OffsetCommitResponse", throttle_time=NO_TIME, topics=tuple(topics))
 
+    def _nothing(self, node_id: int, request: Any, make: Any, error: ErrorCode) -> Any:
+        """A leader that is behind."""
+        topics = []
+        for topic in request.topics:
+            fields: dict[str, Any] = {"error_code": error, "high_watermark": 0, "last_stable_offset": 0, "records": b""}
+            fields |= {"log_start_offset": 0, "aborted_transactions": ()}
+            rows = [make("PartitionData", partition_index=row.partition, **fields) for row in topic.partitions]
+            topics.append(make("FetchableTopicResponse", topic=topic.topic, partitions=tuple(rows)))
+        none: dict[str, Any] = {"error_code": ErrorCode.none, "session_id": 0}
+        return make("FetchResponse", throttle_time=NO_TIME, responses=tuple(topics), **none)
+
     def _ends(self, node_id: int, request: Any, make: Any, error: ErrorCode) -> Any:
         assert (request.replica_id, request.isolation_level) == (-1, 0)
         topics = []
@@ -144,6 +157,7 @@ class GroupBrokers(MirrorBrokers):
                 partition = topic.name, row.partition_index
                 assert self.leaders[partition] == node_id
                 end = self.watermarks.get(partition, self.ends[partition]) if error is ErrorCode.none else -1
+                end = min(end, 0) if row.timestamp == EARLIEST else end
                 fields: dict[str, Any] = {"partition_index": row.partition_index, "error_code": error, "offset": end}
                 rows.append(make("ListOffsetsPartitionResponse", **fields))
             topics.append(make("ListOffsetsTopicResponse", name=topic.name, partitions=tuple(rows)))

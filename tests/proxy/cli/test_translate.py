@@ -197,3 +197,14 @@ def test_topics_that_were_merged_begin_where_none_misses_a_record(tmp_path: Path
     clusters = {"a": at("id a", orders=40, other=30), "b": at("id b")}
     assert translated(tmp_path, clusters, "a", "--reset-file", str(file)) == DONE
     assert file.read_text().splitlines() == ["merged,0,40"]
+
+
+def test_a_leader_that_is_behind_leaves_the_bounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has just been elected, and gives nothing yet of what its log has. That must not look as if nothing was copied."""
+    keep(tmp_path / "to-b.offsets", "id b", [ranges_of("id a", "orders", 0)])
+    source, target = at("id a", orders=150), at("id b", orders=0)
+    source.ends["orders", 0] = target.ends["orders", 0] = 200
+    assert translated(tmp_path, {"a": source, "b": target}, "a", "--json") == (1, None)
+    (row,) = json.loads(capsys.readouterr().out)["offsets"]
+    assert (row["exact"], row["low"]) == (False, 100)
+    assert "has nothing of orders-0 at offset 100" in row["not_read"]

@@ -1,8 +1,9 @@
 """Finds a copy by the records themselves: those of a gap at the source, and those of the same gap at the target.
 
 A record is recognised by its timestamp, key, value and headers. It is found if it is the only one of its kind at the
-source; the target may have it twice, and then the last one counts. If equal records cannot be distinguished, both
-sides must be equal, record by record. Otherwise nothing is found: nothing is guessed.
+source; the target may have it twice, and then the last one counts, unless a later record has no copy behind it: the
+mirror has gone back, and was stopped before it had copied everything again. If equal records cannot be distinguished,
+both sides must be equal, record by record. Otherwise nothing is found: nothing is guessed.
 
 Records that only the source has (compaction removed them at the target, a transaction was aborted, the mirror is not
 there yet) have no copy, so the next one is looked for, and at last the end of the gap.
@@ -11,7 +12,7 @@ The target must be read before the source: then what the source does not have wa
 """
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -43,6 +44,9 @@ class Aligned:
         self._kinds = Counter(seen.mark for seen in source)
         self._originals = {seen.mark: seen.offset for seen in source}
         self._copies = {seen.mark: seen.offset for seen in target}  # the last of each
+        # Per source record: the last target offset that no copy of it, or of a later record, is below, if one of each
+        # is there.
+        self._misses_nothing = _lowest_last_copies(source, target, self._kinds)
         self._are_equal = [seen.mark for seen in source] == [seen.mark for seen in target]
 
     def copy_of(self, offset: int) -> int | None:
@@ -52,7 +56,7 @@ class Aligned:
             if kind not in self._copies:
                 continue
             if self._kinds[kind] == 1:
-                return self._copies[kind]
+                return self._misses_nothing[number]
             return self._target[number].offset if self._are_equal else None
         return self._target_end
 
@@ -73,3 +77,20 @@ class Aligned:
         if self._kinds[kind] == 1:
             return self._originals[kind]
         return self._source[number].offset if self._are_equal else None
+
+
+def _lowest_last_copies(source: Sequence[Seen], target: Sequence[Seen], kinds: Counter[bytes]) -> list[int]:
+    """For each source record: the lowest of the last copies of it and all later ones. The copies of equal records are
+    taken from the last on; the first one is that of those that have none of their own.
+    """
+    places: defaultdict[bytes, list[int]] = defaultdict(list)
+    for seen in target:
+        if kinds[seen.mark]:
+            places[seen.mark].append(seen.offset)
+    lowest, found = target[-1].offset + 1 if target else 0, list[int]()
+    for seen in reversed(source):
+        copies = places.get(seen.mark)
+        if copies:
+            lowest = min(lowest, copies.pop() if len(copies) > 1 else copies[0])
+        found.append(lowest)
+    return found[::-1]

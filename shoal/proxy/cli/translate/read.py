@@ -115,8 +115,8 @@ class ClusterReader:
                         found.append(Seen(offset, mark(header.timestamp(record), record)))
             if len(found) > MAX_RECORDS:
                 raise Cannot(f"more than {MAX_RECORDS:,} records of {name} would have to be read")
-            if following == at:
-                break
+            if following == at:  # a new leader may be behind
+                raise Cannot(f"cluster {self.name!r} has nothing of {name} at offset {at} (yet)")
             at = following
         return found
 

@@ -26,6 +26,11 @@ def seen(first: int, marks: str) -> list[Seen]:
         ("abcb", "abcb", 11, 101),  # equal records, and both sides are equal
         ("abcb", "xabcb", 11, None),  # equal records
         ("", "", 15, 110),
+        ("abcd", "abcda", 10, 101),  # the mirror has gone back, and was stopped before it had copied the rest again
+        ("abcd", "abcdab", 11, 102),
+        ("abcd", "abcdab", 12, 102),
+        ("abcc", "abcca", 10, 101),
+        ("abccd", "abccdabc", 10, 103),  # the second of the equal ones was not copied again
     ],
 )
 def test_the_copy_of_a_record(source: str, target: str, offset: int, found: int | None) -> None:
