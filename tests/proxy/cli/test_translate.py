@@ -200,7 +200,7 @@ def test_topics_that_were_merged_begin_where_none_misses_a_record(tmp_path: Path
 
 
 def test_a_leader_that_is_behind_leaves_the_bounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It has just been elected, and gives nothing yet of what its log has. That must not look as if nothing was copied."""
+    """It has just been elected, and gives nothing of its log yet. That must not look as if nothing was copied."""
     keep(tmp_path / "to-b.offsets", "id b", [ranges_of("id a", "orders", 0)])
     source, target = at("id a", orders=150), at("id b", orders=0)
     source.ends["orders", 0] = target.ends["orders", 0] = 200

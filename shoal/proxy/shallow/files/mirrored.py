@@ -64,7 +64,7 @@ class MirroredFile:
             cluster = head["cluster"]
             positions = [_decode(json.loads(line)) for line in lines[2:]]
             return MirroredState(None if cluster is None else str(cluster), bool(head["closed"]), positions)
-        except (OSError, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        except (OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
             self.discard(str(error))
             return None
 
@@ -118,7 +118,7 @@ def _encode(kept: KeptPosition) -> str:
 
 
 def _decode(row: Any) -> KeptPosition:
-    """Raises ValueError, TypeError."""
+    """Raises ValueError, TypeError, OverflowError."""
     mirror, topic, partition, topic_id, mirrored, given, end, size = row
     position = Position(int(mirrored), int(given), int(end), float(size))
     return KeptPosition(

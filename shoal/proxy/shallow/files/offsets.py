@@ -72,13 +72,13 @@ def read_offsets(path: Path) -> OffsetsState:
     try:
         for line in whole[1:]:
             _apply(json.loads(line), state, pairs)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise ValueError(f"a damaged line: {error}") from error
     return state
 
 
 def _apply(line: Any, state: OffsetsState, pairs: dict[int, _Pair]) -> None:
-    """Raises ValueError, TypeError, KeyError."""
+    """Raises ValueError, TypeError, KeyError, OverflowError."""
     if isinstance(line, list):
         number, *offsets = line
         target_first, source_first, records = map(int, offsets)
@@ -86,7 +86,7 @@ def _apply(line: Any, state: OffsetsState, pairs: dict[int, _Pair]) -> None:
             raise ValueError(f"no range: {line}")
         state.known.add(*pairs[number], source_first, target_first, records)
         return
-    ((name, value), *_) = line.items()
+    ((name, value), *_) = dict(line).items()
     match name:
         case "cluster":
             state.cluster = None if value is None else str(value)

@@ -109,12 +109,13 @@ def test_files_that_cannot_be_used(tmp_path: Path, caplog: pytest.LogCaptureFixt
     with pytest.raises(OperatorError, match="does not write over it"):
         OffsetsFile("to", path).load()
     assert path.read_text() == "my own list\n"
-    for text in ("shoal offsets 9\n", "shoal offsets 1\n[7, 0, 0, 1]\n", "shoal offsets 1\n\0\0\0\n"):
+    damaged = ("[7, 0, 0, 1]", "\0\0\0", "5", "null", "[0, Infinity, 0, 1]", '{"begins": ["t", 0, Infinity]}')
+    for text in ("shoal offsets 9\n", *(f"shoal offsets 1\n{line}\n" for line in damaged)):
         path.write_text(text)
         assert len(OffsetsFile("to", path).load().known) == 0
         assert not path.exists()
     assert len(list(tmp_path.glob("to.offsets.discarded-*"))) == 3
-    assert [one.levelno for one in caplog.records] == [logging.WARNING] * 3
+    assert [one.levelno for one in caplog.records] == [logging.WARNING] * (1 + len(damaged))
 
 
 def test_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

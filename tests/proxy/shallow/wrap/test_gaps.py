@@ -99,8 +99,9 @@ async def test_a_file_of_another_program_is_not_overwritten(tmp_path: Path) -> N
         (tmp_path / name).unlink()
 
 
-async def test_a_damaged_file_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "from.mirrored").write_text('shoal mirrored 1\n{"cluster": null, "closed": true}\n[1, 2]\n')
+@pytest.mark.parametrize("line", ["[1, 2]", '["m", "t", 0, null, Infinity, 0, 0, 0]'])
+async def test_a_damaged_file_is_set_aside(line: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "from.mirrored").write_text(f'shoal mirrored 1\n{{"cluster": null, "closed": true}}\n{line}\n')
     (tmp_path / "from.gaps").write_text("shoal gaps 1\n{}\n")
     async with shallow_rig(mirrored_file=tmp_path / "from.mirrored", **skipping(on_gap=OnGap.STOP)) as r:  # type: ignore[arg-type]
         consumer = await r.consumer()
