@@ -390,6 +390,31 @@ def _changes(theirs: GroupBrokers, ours: GroupBrokers) -> Iterator[bool]:
     yield True
 
 
+async def test_passes_end_where_a_topic_is_promoted() -> None:
+    """Its consumers have moved to the target, read the first of its own records there, and restart. At the source
+    others go on: their offset is of other records."""
+    theirs, ours = source(billing=billing(90, 90)), target()
+    shown = list[str]()
+
+    def show(lines: Sequence[str]) -> None:
+        if not shown:
+            ours.promoted["orders"] = "id"
+            ours.ends.update(dict.fromkeys(ORDERS, 100))
+            ours.groups["billing"].offsets |= dict.fromkeys(ORDERS, (110, None))
+            theirs.groups["billing"].offsets |= dict.fromkeys(ORDERS, (190, None))
+        shown.extend(lines)
+        if len(shown) == 2:
+            scope.cancel()
+
+    with trio.fail_after(20):
+        async with syncing(theirs, ours, topics="orders") as sync:
+            with trio.CancelScope() as scope:
+                await follow(sync, 0.01, show)
+    assert shown[0] == "billing: copied orders-0:90, orders-1:90"
+    assert shown[1].startswith("orders-0, orders-1: left out: it was promoted, ")
+    assert ours.groups["billing"].offsets == dict.fromkeys(ORDERS, (110, None))
+
+
 async def test_a_cluster_that_is_away_for_a_while_is_reported() -> None:
     theirs, ours = source(billing=billing()), target()
     shown: list[str] = []

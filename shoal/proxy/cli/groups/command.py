@@ -32,8 +32,9 @@ the target goes on after the last record that it has committed.
 
 what is copied:
   Only offsets of partitions that are mirror topics at the target, or promoted
-  ones. An offset behind the end of the target's log is copied as that end: a
-  later run copies the rest.
+  ones (not with --every: their records are not all from the source). An
+  offset behind the end of the target's log is copied as that end: a later run
+  copies the rest.
   A group with members at the target is left out. At the source it may be
   active. A higher offset at the target is kept (--allow-backwards replaces it).
 

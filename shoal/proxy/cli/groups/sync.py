@@ -66,15 +66,19 @@ def open_sync(
 
 
 async def follow(sync: GroupSync, every: float, show: Callable[[Sequence[str]], None]) -> None:
-    """Passes without end; `show` gets what has changed. Raises OperatorError in the first pass only."""
+    """Passes without end; `show` gets what has changed. Raises OperatorError in the first pass only.
+
+    Promoted partitions are left out: consumers that restart there, among the target's own records, would be moved to an
+    offset of the source, past what they have not read.
+    """
     known = set[str]()
-    report = await sync.run_once()
+    report = await sync.run_once(with_promoted=False)
     while True:
         show([*report.copied, *(note.text for note in report.notes if note.key not in known)])
         known = {note.key for note in report.notes}
         await trio.sleep(every)
         try:
-            report = await sync.run_once()
+            report = await sync.run_once(with_promoted=False)
         except OperatorError as error:
             report = Report()
             for where, what in error.problems:
@@ -88,11 +92,11 @@ class GroupSync:
         self._source = ClusterGroups("source", source, **self._patience)
         self._target = ClusterGroups("target", target, **self._patience)
 
-    async def run_once(self) -> Report:
+    async def run_once(self, *, with_promoted: bool = True) -> Report:
         """Raises OperatorError if no broker of a cluster returns the metadata."""
         report = Report(dry_run=self._options.dry_run)
         theirs, ours = await _listed(self._source, report), await _listed(self._target, report)
-        logs = TargetLogs(self._target.brokers, **self._patience)
+        logs = TargetLogs(self._target.brokers, **self._patience, with_promoted=with_promoted)
         one_pass = _Pass(self._source, self._target, ours, logs, self._options, report)
         names = [name for name in sorted(theirs) if self._is_wanted(theirs[name], report)]
         with _reachable(self._target.brokers):

@@ -24,20 +24,26 @@ __all__ = ["TargetLogs"]
 _READ_UNCOMMITTED = 0
 _NO_TOPIC = "the target has no such topic"
 _NO_PARTITION = "the target has no such partition"
+_PROMOTED = (
+    "it was promoted, so offsets of the source may stand for other records there: without --every, those that are "
+    "committed now are copied"
+)
 
 
 class TargetLogs:
     """What the leaders say is asked once of each topic; `seconds`: how long the question is repeated.
 
-    The end of a log is its high watermark: what is behind it may be lost with the leader.
+    The end of a log is its high watermark: what is behind it may be lost with the leader. Promoted partitions have one
+    only with `with_promoted`.
     """
 
-    def __init__(self, brokers: Brokers, *, seconds: float, pause_seconds: float) -> None:
+    def __init__(self, brokers: Brokers, *, seconds: float, pause_seconds: float, with_promoted: bool = True) -> None:
         self.ends: dict[TopicPartition, int] = {}
         self.unanswered: dict[TopicPartition, str] = {}
         self._brokers = brokers
         self._seconds = seconds
         self._pause_seconds = pause_seconds
+        self._wanted = (State.MIRROR, State.PROMOTED) if with_promoted else (State.MIRROR,)
         self._others: dict[TopicPartition, str] = {}
         self._wrong_topics: dict[str, str] = {}
         self._asked: set[str] = set()
@@ -66,7 +72,7 @@ class TargetLogs:
         found = await survey(self._brokers, names, self.ends.keys() | self._others.keys())
         self._note(found, names)
         mirrors: defaultdict[int, list[TopicPartition]] = defaultdict(list)
-        for partition in found.having(State.MIRROR, State.PROMOTED):
+        for partition in found.having(*self._wanted):
             mirrors[found.topics.leaders[partition]].append(partition)
         late = {**found.said(State.PASSING), **found.unanswered}
         async with trio.open_nursery() as nursery:
@@ -83,6 +89,8 @@ class TargetLogs:
             elif topic.error_code:
                 self._wrong_topics[name] = error_name(topic.error_code)
         self._others |= dict.fromkeys(found.having(State.ORDINARY), ORDINARY)
+        if State.PROMOTED not in self._wanted:
+            self._others |= dict.fromkeys(found.having(State.PROMOTED), _PROMOTED)
         self._others |= {
             partition: self._brokers.said(found, partition, why) for partition, why in found.said(State.REFUSED).items()
         }
