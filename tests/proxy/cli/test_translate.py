@@ -156,8 +156,10 @@ def translated(
 
 
 def test_a_group_s_offsets_of_one_source_say_nothing_of_another(tmp_path: Path) -> None:
-    """Two sources have a topic of one name, and the group has read one of them further."""
-    keep(tmp_path / "to-c.offsets", "id c", [ranges_of("id a", "a.orders", 0), ranges_of("id b", "b.orders", 0)])
+    """Two sources have a topic of one name, and the group has read one of them further. Of the other only its name was
+    known.
+    """
+    keep(tmp_path / "to-c.offsets", "id c", [ranges_of("id a", "a.orders", 0), ranges_of("b", "b.orders", 0)])
     clusters, file = {"a": at("id a", orders=10), "b": at("id b", orders=90), "c": at("id c")}, tmp_path / "reset.csv"
     assert translated(tmp_path, clusters, "ab", "--reset-file", str(file)) == DONE
     assert file.read_text().splitlines() == ["a.orders,0,10", "b.orders,0,90"]

@@ -269,7 +269,8 @@ async def _committed(
     for reader in {reader.name: reader for reader in readers}.values():
         origins = frozenset(listener for listener, cluster in listeners.items() if cluster == reader.name)
         try:
-            origins = origins or frozenset({await reader.cluster_id() or reader.name})
+            if not listeners:  # Shoal had only its name until it knew the id
+                origins = frozenset({await reader.cluster_id() or reader.name, reader.name})
             offsets = await reader.committed(flags.group)
             found += [_Committed(partition, offset, origins) for partition, offset in sorted(offsets.items())]
         except Cannot as error:
