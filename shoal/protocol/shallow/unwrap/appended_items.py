@@ -4,7 +4,7 @@ The mirror sent k outer records and assumes that record i has the offset `base_o
 these, which move consumer groups, so an answer that is too high skips data. Let u_i be the target offset of the last
 record in outer record i. If `base_offset + i <= u_i` for every i, no group skips a record; and u_i - i never decreases.
 So the largest safe answer is u_0: the last record of the first envelope, or the first record of a plain item. With one
-envelope per outer batch it is exact.
+envelope per outer batch it is exact. If an outer record was left out, the answer has no offset.
 
 Each success is recorded in the ledger at once.
 """
@@ -125,6 +125,8 @@ class AppendedItems:
             refusal = reduce(Refusal.joined, refusals)
             message = f"{refusal} (the rest of the request is appended)"
             return Outcome(error_code=refusal.error_code, message=message, is_own=True)
+        if self._plan.left_out:
+            return Outcome(error_code=0)
         first = self._appended[0]
         return Outcome(error_code=0, base_offset=first.last if self._plan.items[0].key else first.first)
 

@@ -43,7 +43,7 @@ from shoal.protocol.records.recordset import LOG_OVERHEAD, Span, split
 from shoal.protocol.shallow.batch_row import BatchSlice, OutgoingBatch
 from shoal.protocol.shallow.claim_check import CLAIM_CHECK
 from shoal.protocol.shallow.envelope import MAGIC, EnvelopeKey, decode_key
-from shoal.protocol.shallow.locator import LocatorRecord, read_locator
+from shoal.protocol.shallow.locator import LocatorRecord, holds_locator, read_locator
 from shoal.protocol.shallow.token import edited, holds_sealed_name, holds_token, take_token
 from shoal.protocol.shallow.unwrap.mirror_sequences import OuterStamp, outer_stamp
 from shoal.protocol.shallow.unwrap.mirrored import MirroredBatch, mirrored_batches
@@ -123,6 +123,7 @@ class Plan:
     stamp: OuterStamp | None = None
     tokens: tuple[ReturnedToken, ...] = ()
     locators: tuple[LocatorRecord, ...] = ()  # they are not produced
+    left_out: int = 0  # locators that came to an ordinary topic: not produced either, and the others' places change
     opened: int = 0  # bytes that were decompressed, or of claim checks, which live as long as the plan
 
     @property
@@ -140,9 +141,9 @@ class Plan:
         """The owner of the sequence: the source cluster.
 
         Not the connection or its client: a restarted mirror, on any host, is the same sender, and fences what it had in
-        flight before. Nor the source topic: a mirror may merge several into one.
+        flight before. Nor the source topic: a mirror may merge several into one. Empty: no envelope says it.
         """
-        return next(item.key.cluster for item in self.items if item.key)
+        return next((item.key.cluster for item in self.items if item.key), "")
 
     @property
     def several(self) -> bool:
@@ -268,7 +269,7 @@ def _plan_opened(outer: _Outer, options: _Options) -> Plan | Stripped | Missing 
     located = _locators(outer)
     if located is not None:
         return _vet(outer) or located
-    if not has_magic:
+    if not has_magic and not holds_locator(outer.payload):
         return _stripped(outer) if holds_token(outer.payload) else None
     tokens, locators = list[ReturnedToken](), list[LocatorRecord]()
     try:
@@ -279,12 +280,14 @@ def _plan_opened(outer: _Outer, options: _Options) -> Plan | Stripped | Missing 
         return _vet(outer) or error.found
     except RemoteProtocolError as error:
         return _blame(outer, f"an envelope that cannot be opened: {error}")
-    if not any(item.key for item in items):
+    if not locators and not any(item.key for item in items):
         return _stripped(outer) if tokens else None
     has_covers = {item.key is not None and item.key.cover is not None for item in items}
     if len(has_covers) > 1:
         return _blame(outer, "envelopes for a mirror topic beside other records")
+    left_out = 0
     if has_covers == {False}:  # records from before it was a mirror topic: its mirror gets another locator
+        left_out = len(locators)
         locators.clear()
     stamp = outer_stamp(outer.header)
     claimed = sum(item.key.payload for item in items if item.key is not None and item.key.is_claim_check)
@@ -295,6 +298,7 @@ def _plan_opened(outer: _Outer, options: _Options) -> Plan | Stripped | Missing 
         stamp=stamp,
         tokens=tuple(tokens),
         locators=tuple(locators),
+        left_out=left_out,
         opened=opened,
     )
     return _vet(outer) or plan
@@ -442,7 +446,7 @@ def _items(
         items.append(Item(identity=key, key=key, batches=batches, headers=record.headers))
     if is_missing:
         raise _NotHere(Missing())
-    if plain and items:
+    if plain and (items or locators):
         items.append(_plain_item(outer, plain, codec, len(items)))
     return items, count
 
@@ -454,7 +458,9 @@ def _too_much(options: _Options) -> Refused:
 
 
 def _plain_item(outer: _Outer, records: Sequence[NewRecord], codec: Codec, at: int) -> Item:
-    """Consecutive records beside an envelope. Its identity is the outer batch's bytes and the position `at` in it.
+    """Consecutive records beside an envelope or a locator.
+
+    Its identity is the outer batch's bytes and the position `at` in it.
 
     The position matters, because equal records may be on both sides of an envelope, and both must be appended.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.protocol.records.batch import NewRecord, encode_batch
+from shoal.protocol.records.batch import NewRecord, encode_batch, open_batch
 from shoal.protocol.shallow.locator import locator_batch, read_locator
 from tests.support.shallow.batches import NONE
 from tests.support.shallow.rig import shallow_rig
@@ -45,3 +45,16 @@ async def test_a_locator_of_another_process_is_never_stored() -> None:
         ((error, _),) = (await client.answers()).values()
         assert error == NONE
         assert r.target.log() == []
+
+
+async def test_ordinary_records_beside_a_locator_are_stored_alone() -> None:
+    plain = [NewRecord(1, b"key", b"%d" % number) for number in range(2)]
+    made = locator_batch(bytes(range(16)), 0)
+    (locator,) = open_batch(made, 0, len(made), limit=1000)[1]
+    ours = NewRecord(0, None, locator.value, locator.headers)
+    async with shallow_rig() as r:
+        client = await r.producer()
+        for _ in range(2):
+            await client.produce(encode_batch([plain[0], ours, plain[1]]))
+            assert list((await client.answers()).values()) == [(NONE, -1)]
+        assert r.target.log() == plain, "a retry appends nothing"
