@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -64,6 +65,17 @@ def read_until(process: subprocess.Popen[str], words: str) -> str:
         if words in line:
             return "".join(lines)
     raise AssertionError("".join(lines) + (process.stderr.read() if process.stderr else ""))
+
+
+@contextmanager
+def without_descriptors(pid: int) -> Iterator[None]:
+    """The process (0: this one) can open nothing more, as at its limit of open files."""
+    former = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, former[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, former)
 
 
 def knock(port: int) -> None:

@@ -193,6 +193,13 @@ _PROCESS = (
         meaning="`shoal reload` does not reach this process; SIGHUP does.",
         do="Make the state directory writable, and restart Shoal when it suits you.",
     ),
+    _row(
+        "control-accept-failed",
+        _ERROR,
+        has="error",
+        meaning="`shoal reload` and a Shoal that is to take over wait, because there are too many open files.",
+        do="Raise the limit of open files.",
+    ),
     _row("reload-ignored", _INFO, meaning="There is no file with settings (`shoal mirror`), or Shoal is ending."),
     _row(
         "reloaded-listener-failed",
@@ -311,7 +318,7 @@ _WORKERS = (
         "worker-failed",
         _ERROR,
         has="worker findings",
-        meaning="A worker that was started again cannot use the settings; it is tried again.",
+        meaning="A worker cannot be started, or, started again, cannot use the settings; it is tried again.",
         do="Correct what the findings name.",
     ),
     _row(

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from shoal.proxy.events.logs import event
+from shoal.proxy.events.logs import LogThrottle, event
+from shoal.proxy.lifecycle.accepting import accept
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -46,10 +47,10 @@ async def serve_control(directory: Path, reload: Callable[[], Awaitable[Mapping[
         return log.warning("control-failed", extra=event(text, file=str(directory / NAME), error=error.strerror))
     inode = os.stat(directory / NAME).st_ino
     try:
+        listening, throttle = trio.socket.from_stdlib_socket(sock), LogThrottle()
         async with trio.open_nursery() as clients:
             while True:
-                client, _ = await trio.socket.from_stdlib_socket(sock).accept()
-                clients.start_soon(_serve, client, reload)
+                clients.start_soon(_serve, await accept(listening, throttle), reload)
     finally:
         with suppress(OSError):
             if os.stat(directory / NAME).st_ino == inode:  # else another Shoal has taken over

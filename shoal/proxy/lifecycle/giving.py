@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from shoal.proxy.config.identity import shoal_version
-from shoal.proxy.events.logs import event
+from shoal.proxy.events.logs import LogThrottle, event
+from shoal.proxy.lifecycle.accepting import accept
 from shoal.proxy.lifecycle.channel import MOST_DESCRIPTORS, VERSION, Channel, ChannelLost, Word
 from shoal.proxy.lifecycle.state import ServerState
 
@@ -65,12 +66,11 @@ class Giving:
         """Until cancelled, after the server has ended."""
         if self._directory.control is None:
             return
-        listening = trio.socket.from_stdlib_socket(self._directory.control)
+        listening, throttle = trio.socket.from_stdlib_socket(self._directory.control), LogThrottle()
         async with trio.open_nursery() as nursery:
             with self._accepting:
                 while True:
-                    sock, _ = await listening.accept()
-                    nursery.start_soon(self._answer, Channel(sock))
+                    nursery.start_soon(self._answer, Channel(await accept(listening, throttle)))
 
     async def _answer(self, channel: Channel) -> None:
         pid, user = channel.peer()

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -116,13 +117,15 @@ class WorkerProcess:
             self._process.kill()
 
     async def run(self) -> int:
-        """-> the exit code; negative: the signal that has ended it. If cancelled, it ends at once."""
-        orders, theirs = socket.socketpair()
-        questions, asked = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for sock in (orders, questions):
-            sock.setblocking(False)
-        with theirs, asked:
-            self._process = await self._start(theirs.fileno(), asked.fileno())
+        """-> the exit code; negative: the signal that has ended it. If cancelled, it ends at once.
+
+        Raises OSError if it cannot be started.
+        """
+        try:
+            self._process, orders, questions = await self._start()
+        except OSError:
+            self.state = WorkerState.ENDED
+            raise
         self._link = link = Link(trio.SocketStream(trio.socket.from_stdlib_socket(orders)))
         self._questions = Questions(link)
         over = trio.Event()
@@ -141,16 +144,21 @@ class WorkerProcess:
         self._questions.end()
         return code
 
-    async def _start(self, orders: int, questions: int) -> trio.Process:
+    async def _start(self) -> tuple[trio.Process, socket.socket, socket.socket]:
+        """-> the process, and our ends of its orders and questions. Raises OSError."""
         table, lock = self._program.table.descriptor, self._program.lock
-        passed = [orders, questions, table, *([] if lock is None else [lock])]
-        return await trio.lowlevel.open_process(
-            self._program.command(self.number, orders, questions),
-            stdin=subprocess.DEVNULL,
-            pass_fds=passed,
-            env={name: value for name, value in os.environ.items() if name not in _OF_SUPERVISOR},
-            start_new_session=True,
-        )
+        with ExitStack() as ours, ExitStack() as theirs:
+            orders, its_orders = _pair(socket.SOCK_STREAM, ours, theirs)
+            questions, its_questions = _pair(socket.SOCK_SEQPACKET, ours, theirs)
+            process = await trio.lowlevel.open_process(
+                self._program.command(self.number, its_orders, its_questions),
+                stdin=subprocess.DEVNULL,
+                pass_fds=[its_orders, its_questions, table, *([] if lock is None else [lock])],
+                env={name: value for name, value in os.environ.items() if name not in _OF_SUPERVISOR},
+                start_new_session=True,
+            )
+            ours.pop_all()
+        return process, orders, questions
 
     async def _end_at_once(self) -> None:
         assert self._process is not None
@@ -185,3 +193,10 @@ class WorkerProcess:
             case Word.ENDED:
                 self.counters, self._has_last_counters = message.value, True
         self._heard(self, message)
+
+
+def _pair(kind: int, ours: ExitStack, theirs: ExitStack) -> tuple[socket.socket, int]:
+    """-> our end, which does not block, and the descriptor of the worker's."""
+    end, other = socket.socketpair(socket.AF_UNIX, kind)
+    ours.enter_context(end).setblocking(False)
+    return end, theirs.enter_context(other).fileno()

@@ -145,20 +145,30 @@ class Supervisor(Server):
         while True:
             worker = self.workers[number] = self._new(number)
             began = trio.current_time()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._give_settings, worker)
-                code = await worker.run()
-                nursery.cancel_scope.cancel()
+            code = await self._run_worker(worker)
             self._ended(worker)
             if self.state not in (ServerState.STARTING, ServerState.SERVING):
                 return
             ends = 1 if trio.current_time() - began >= _STEADY_SECONDS else ends + 1
             pause = pause_after(ends)
-            self.ends += 1
-            self._log_end(worker, code, pause)
+            if code is not None:
+                self.ends += 1
+                self._log_end(worker, code, pause)
             with trio.move_on_after(pause):
                 await self.draining.wait()
                 return
+
+    async def _run_worker(self, worker: WorkerProcess) -> int | None:
+        """-> its exit code; None: it cannot be started, and the log says why."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._give_settings, worker)
+            try:
+                return await worker.run()
+            except OSError as error:
+                self._log_failed(worker, [f"no process can be started: {error.strerror}"])
+                return None
+            finally:
+                nursery.cancel_scope.cancel()
 
     async def _give_settings(self, worker: WorkerProcess) -> None:
         await worker.loaded.wait()
@@ -202,9 +212,11 @@ class Supervisor(Server):
             return self._fail(error)
         if self._is_stopping():
             return None  # most often because another worker has found the same
-        text = f"worker {worker.number} cannot begin: {'; '.join(map(str, problems))}"
-        log.error("worker-failed", extra=event(text, worker=worker.number, findings=[str(x) for x in problems]))
-        return None
+        return self._log_failed(worker, [str(problem) for problem in problems])
+
+    def _log_failed(self, worker: WorkerProcess, findings: list[str]) -> None:
+        text = f"worker {worker.number} cannot begin: {'; '.join(findings)}"
+        log.error("worker-failed", extra=event(text, worker=worker.number, findings=findings))
 
     def _ended(self, worker: WorkerProcess) -> None:
         """Its clients are gone, and no filter of its own stays in the sockets."""

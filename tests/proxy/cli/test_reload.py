@@ -17,6 +17,7 @@ from shoal.proxy.lifecycle.control import NAME, ask_for_reload
 from shoal.proxy.lifecycle.reloads import watch_file
 from shoal.scenarios.kafka.process import until
 from tests.support.admin import get_json, scrape
+from tests.support.processes import without_descriptors
 from tests.support.shoal_process import ShoalProcess, free_port_block, running_shoal, write_toml
 
 if TYPE_CHECKING:
@@ -90,6 +91,21 @@ async def test_shoal_reload_says_what_came_of_it(tmp_path: Path) -> None:
         assert nobody.returncode == 2
         assert "no running Shoal uses" in nobody.stderr
     assert not (tmp_path / "state" / NAME).exists()
+
+
+async def test_at_the_limit_of_open_files_a_reload_waits(tmp_path: Path) -> None:
+    async with running_shoal(shoal_of(free_port_block(6), tmp_path)) as shoal, trio.open_nursery() as nursery:
+        await until(lambda: (tmp_path / "state" / NAME).exists(), within=10, what="the socket")
+        done: list[subprocess.CompletedProcess[str]] = []
+
+        async def ask() -> None:
+            done.append(await reload(tmp_path))
+
+        with without_descriptors(shoal.pid):
+            nursery.start_soon(ask)
+            await until(lambda: bool(logged(shoal, "control-accept-failed")), within=60, what="the error")
+        await until(lambda: bool(done), within=60, what="the answer")
+        assert (done[0].returncode, done[0].stderr) == (0, "")
 
 
 async def test_the_admin_listener_opens_moves_and_closes(tmp_path: Path) -> None:

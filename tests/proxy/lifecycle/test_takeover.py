@@ -15,6 +15,7 @@ from shoal.proxy.lifecycle.channel import Channel, Word
 from shoal.proxy.lifecycle.state_directory import StateDirectory, short_path
 from shoal.scenarios.kafka.ports import free_port_block
 from shoal.scenarios.kafka.process import until
+from tests.support.processes import without_descriptors
 from tests.support.rig import BrokerSide, FakeBroker, Peer, fake_broker, request
 from tests.support.shoal_process import ShoalProcess, listening_ports, running_shoal, write_toml
 
@@ -274,6 +275,18 @@ def asking(work: Path) -> socket.socket:
     with short_path(work / "state") as address:
         sock.connect(address)
     return sock
+
+
+async def test_at_the_limit_of_open_files_a_takeover_waits(tmp_path: Path) -> None:
+    port = free_port_block(6)
+    async with fake_broker() as made, running_shoal(configured(tmp_path, made, port)) as shoal:
+        await ask(port, 1)
+        with without_descriptors(shoal.pid):
+            before = shoal.begin_takeover()
+            await shoal_says(tmp_path, "--takeover wait: Too many open files")
+        await until(lambda: not before.running, within=60, what="the Shoal before to end")
+        assert before.exit_code == 0
+        await ask(port, 2)
 
 
 async def test_other_ports_are_bound_and_those_no_longer_wanted_are_closed(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from shoal.scenarios.kafka.ports import free_port_block
 from shoal.scenarios.kafka.process import until
 from tests.support.admin import ask as get
 from tests.support.admin import get_json, scrape, values
+from tests.support.processes import without_descriptors
 from tests.support.rig import FakeBroker, Peer, fake_broker, request
 from tests.support.shoal_process import ShoalProcess, listening_ports, running_shoal, write_toml
 
@@ -149,6 +150,21 @@ async def test_the_end_of_a_worker_costs_its_connections_only(tmp_path: Path) ->
         assert found["shoal_connections_closed_total", "internal", "l"] == lost
         assert found["shoal_worker_ends_total",] == 1
         assert await two.until_ready({"1": None, "2": None}) == 200
+
+
+async def test_a_worker_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
+    async with fake_broker() as made, AsyncExitStack() as stack:
+        two = Workers(tmp_path, made)
+        await stack.enter_async_context(running_shoal(two.shoal))
+        before = await two.until_serving()
+        clients = await connected(stack, two.first, 4)
+        with without_descriptors(two.shoal.pid):
+            os.kill(before[1]["pid"], signal.SIGKILL)
+            await until(lambda: bool(two.lines("worker-failed")), within=_WITHIN, what="the error")
+        assert any([await answered(client, 2) for client in clients])
+        await two.until_serving(other_than=before[1]["pid"])
+        line = two.lines("worker-failed")[0]
+        assert (line["worker"], line["findings"]) == (2, ["no process can be started: Too many open files"])
 
 
 async def test_a_silent_worker_is_named_and_nothing_waits_for_it(tmp_path: Path) -> None:
