@@ -188,7 +188,7 @@ class RequestPump(Pump, Generic[C]):
 
     async def _wait_for_room(self) -> None:
         self._room = room = trio.Event()
-        self._enough = self._limits.in_flight // 2
+        self._enough = max(self._limits.in_flight // 2, 1)  # the last request may not have arrived whole
         if self.answered():
             self._connection.responses.give_way()
         await room.wait()
