@@ -45,6 +45,8 @@ __all__ = ["BrokerPorts"]
 
 log = logging.getLogger("shoal.listener")
 
+_OF_OTHERS = frozenset({errno.EADDRINUSE, errno.EACCES})  # ports that Shoal cannot have, now or later
+
 
 class _Ports(NamedTuple):
     """The ports with one form of the settings."""
@@ -357,7 +359,7 @@ class BrokerPorts:
             try:
                 bound_port = self._open(self._ports, node_id, port)
             except OSError as error:
-                if isinstance(self._settings.nodes, PortMap):
+                if isinstance(self._settings.nodes, PortMap) or error.errno not in _OF_OTHERS:
                     raise NoPort(f"cannot listen on port {port} of broker {node_id}: {error.strerror}") from error
                 self._assignments.refuse(port)
             else:

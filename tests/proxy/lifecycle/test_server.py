@@ -16,7 +16,7 @@ import trio
 import trio.testing
 
 from shoal.protocol.schema.api import ApiKey
-from shoal.proxy.cluster.ports import write_state
+from shoal.proxy.cluster.ports import NoPort, write_state
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import Address, ClusterSettings, Limits, ListenerSettings, PortMap, PortRange, Settings
 from shoal.proxy.lifecycle.serve import serve
@@ -25,6 +25,7 @@ from shoal.proxy.net.trio_internals import TrioInternals, explain
 from shoal.proxy.statistics import CloseCause
 from tests.proxy.listener.test_plain import metadata
 from tests.support.kio_messages import response_frame
+from tests.support.processes import without_descriptors
 from tests.support.rig import (
     BrokerSide,
     FakeBroker,
@@ -93,6 +94,15 @@ async def test_a_taken_port_of_a_range_is_skipped(taken: int) -> None:
         assert host == "127.0.0.1"
         assert taken < port <= taken + 20
         assert r.server.statistics().listeners[0].ports == {1: port}
+
+
+async def test_at_the_limit_of_open_files_a_port_of_a_range_is_not_given_up() -> None:
+    nodes = free_range(2)
+    async with rig(nodes=nodes) as r:
+        for _ in range(3):
+            with without_descriptors(0), pytest.raises(NoPort, match=r"port \d+ of broker 1: Too many open files"):
+                r.listener.advertise(Address("b1", 9092), 1, "127.0.0.1")
+        assert r.listener.advertise(Address("b1", 9092), 1, "127.0.0.1") == ("127.0.0.1", nodes.first)
 
 
 async def test_after_a_restart_a_brokers_port_is_open_before_anybody_asks(tmp_path: Path) -> None:
