@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, TypeAlias
 from shoal.protocol.wire.errors import RemoteProtocolError, UnsupportedVersion
 from shoal.protocol.wire.types import read_uvarint
 
-__all__ = ["HIDDEN_TAG", "VERSIONS", "FetchSkimmer", "Walk"]
+__all__ = ["HIDDEN_TAG", "HOLD", "VERSIONS", "FetchSkimmer", "Walk"]
 
 VERSIONS: Final = range(16, 19)
 HIDDEN_TAG: Final = 127
@@ -35,7 +35,7 @@ Walk: TypeAlias = Generator[int, int, int]
 """Yields the number of bytes to pass before the next byte, which is sent in; -1 = overwrite the last byte, -2 = hold it
 and all following bytes. Returns the number of bytes to pass up to the end."""
 _OVERWRITE: Final = -1
-_HOLD: Final = -2
+HOLD: Final = -2
 
 
 class _Field(NamedTuple):
@@ -118,7 +118,7 @@ class FetchSkimmer:
             raise RemoteProtocolError("a fetch response goes on after its last field")
         try:
             skip = self._walk.send(chunk[pos])
-            if skip == _HOLD:
+            if skip == HOLD:
                 return True
             if skip == _OVERWRITE:
                 chunk[pos] = HIDDEN_TAG
@@ -191,7 +191,7 @@ class FetchSkimmer:
             before = tag
             if tag == 0:
                 self._fields = count
-                yield _OVERWRITE if count == 1 else _HOLD
+                yield _OVERWRITE if count == 1 else HOLD
             skip = yield from self._uvarint()
         return skip
 

@@ -88,11 +88,12 @@ class EditAnswer(Generic[C]):
 
     The buffer is borrowed: `edit` must not keep it, and must not await. If only a part of the answer is in the receive
     buffer, it is streamed through a `skimmer` (made from the entry and the frame's size), or held until it is complete
-    if there is no skimmer.
+    if there is no skimmer. `holds`: only an answer above the limit of held answers is streamed.
     """
 
     edit: Callable[[C, PendingAnswer, Buffer], Buffer | Sequence[Buffer]]
     skimmer: Callable[[PendingAnswer, int], Skimmer] | None = None
+    holds: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How the Unix sockets in the state directory accept: with no descriptor left they wait, and Shoal goes on meanwhile."""
+"""How the Unix sockets of the state directory accept: with no descriptor left they wait, and Shoal goes on."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from shoal.protocol.schema.api import API, ApiKey
 from shoal.protocol.schema.headers import SIZE_BYTES, read_request_header, read_request_prefix, read_size, response_body
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
 from shoal.protocol.transform.skim import FetchSkimmer
+from shoal.protocol.transform.skim_share import ShareFetchSkimmer
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import read_string
 from shoal.proxy.connection.pending import EditAnswer
@@ -79,6 +80,10 @@ def _skimmer(entry: PendingAnswer, size: int) -> Skimmer:
     return FetchSkimmer(entry.api_version, size)
 
 
+def _share_skimmer(entry: PendingAnswer, size: int) -> Skimmer:
+    return ShareFetchSkimmer(entry.api_version, size)
+
+
 def _metadata(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer | Sequence[Buffer]:
     connection.listener.learn(frame, entry.api_version)
     return _addresses(connection, entry, frame)
@@ -99,6 +104,7 @@ def _fetched(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buf
 
 ADDRESSES = EditAnswer(_addresses)
 _PRODUCED = EditAnswer(_produced)
+_SHARED = EditAnswer(_addresses, _share_skimmer, holds=True)
 FETCH_ADDRESSES = EditAnswer(_fetched, _skimmer)
 _VERSIONS = EditAnswer(_versions)
 
@@ -181,7 +187,7 @@ PLAIN_ROUTES: RouteTable[Connection] = {
     ApiKey.METADATA: Route(answer=EditAnswer(_metadata)),
     ApiKey.FIND_COORDINATOR: Route(answer=ADDRESSES),
     ApiKey.DESCRIBE_CLUSTER: Route(answer=ADDRESSES),
-    ApiKey.SHARE_FETCH: Route(answer=ADDRESSES),
+    ApiKey.SHARE_FETCH: Route(answer=_SHARED),
     ApiKey.SHARE_ACKNOWLEDGE: Route(answer=ADDRESSES),
     ApiKey.API_VERSIONS: Route(decide=_decide_versions, handle=_refuse_versions),
     ApiKey.SASL_HANDSHAKE: Route(decide=_decide_handshake),

@@ -19,6 +19,7 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import read_request_header, response_body
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, read_endpoints, rewrite_endpoints
 from shoal.protocol.transform.skim import FetchSkimmer
+from shoal.protocol.transform.skim_share import ShareFetchSkimmer
 from shoal.protocol.transform.watch import FetchWatcher
 from shoal.protocol.wire.framing import check_frame_size
 from tests.fuzz.target import Target
@@ -85,6 +86,10 @@ def _endpoints(api_key: int, frame: bytes, version: int) -> None:
 
 def _skim(frame: bytes, version: int) -> None:
     _streamed(FetchSkimmer(16 + version % 3, len(frame)), frame)
+
+
+def _skim_share(frame: bytes, version: int) -> None:
+    _streamed(ShareFetchSkimmer(version % 3, len(frame)), frame)
 
 
 def _watch(frame: bytes, version: int) -> None:
@@ -154,6 +159,7 @@ TARGETS = [
     _target("produce.read_produce_request", "ProduceRequest", read_produce_request),
     _target("produce.read_produce_response", "ProduceResponse", read_produce_response),
     _target("skim.FetchSkimmer", "FetchResponse", _skim),
+    _target("skim_share.ShareFetchSkimmer", "ShareFetchResponse", _skim_share),
     _target("watch.FetchWatcher", "FetchResponse", _watch),
     *(_target(f"addresses {message}", message, partial(_endpoints, int(key))) for key, message in _ADDRESSES.items()),
 ]

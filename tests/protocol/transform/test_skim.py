@@ -14,10 +14,12 @@ from shoal.protocol.wire.types import write_tagged_fields, write_uvarint
 from tests.support.kio_messages import Case, for_any, response_frame
 
 
-def skim(frame: bytes, sizes: list[int], version: int = 17, *, over: bool = False) -> bytes:
+def skim(
+    frame: bytes, sizes: list[int], version: int = 17, *, over: bool = False, kind: type[FetchSkimmer] = FetchSkimmer
+) -> bytes:
     """`frame` fed in chunks of `sizes` bytes, repeatedly; returns the client's bytes. `over`: not fed where that is
     allowed."""
-    skimmer = FetchSkimmer(version, len(frame))
+    skimmer = kind(version, len(frame))
     passed = bytearray()
     pos = turn = 0
     while pos < len(frame):

@@ -17,9 +17,11 @@ from kio.schema.errors import ErrorCode
 
 from shoal.protocol.schema.api import API, ApiKey
 from shoal.protocol.wire.types import write_uvarint
-from shoal.proxy.config.settings import Address, PortMap
+from shoal.proxy.config.settings import KIB, Address, Limits, PortMap
 from shoal.proxy.net.transport import BUFFER_SIZE
 from shoal.proxy.statistics import CloseCause
+from tests.protocol.transform.test_skim_share import ENDPOINTS as SHARE_ENDPOINTS
+from tests.protocol.transform.test_skim_share import response as share_fetch_response
 from tests.proxy.connection.test_connection import produce
 from tests.support.kio_messages import decode_response, response_frame
 from tests.support.rig import (
@@ -104,6 +106,22 @@ async def test_metadata_name_our_ports_and_each_leads_to_its_broker(topics: int)
                 assert len(broker.received) == 1
             assert r.server.statistics().listeners[0].traffic.edited == 1
         nursery.cancel_scope.cancel()
+
+
+async def test_a_share_fetch_answer_that_is_too_large_to_hold_passes_without_addresses() -> None:
+    """A refused one would be asked for again, and its records archived after five deliveries."""
+    real = share_fetch_response(SHARE_ENDPOINTS, bytes(2 * BUFFER_SIZE))
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await broker.send(real[:4] + frame[8:12] + real[8:])
+
+    async with rig(answer, limits=Limits(held_response_bytes=64 * KIB)) as r:
+        client = await r.client()
+        await client.send(request(ApiKey.SHARE_FETCH, 1, 0))
+        seen = await client.frame()
+        assert len(seen) == len(real)
+        assert seen[: -len(SHARE_ENDPOINTS)] == real[: -len(SHARE_ENDPOINTS)]
+        assert b"real" not in seen
 
 
 async def test_a_broker_that_moves_is_reached_under_its_old_port() -> None:

@@ -240,7 +240,8 @@ class ResponsePump(Pump):
             if len(part) == size:
                 edited = answer.edit(self._connection, entry, part)
                 return None if edited is part else FrameStop(size, _pieces(edited), None)
-            if answer.skimmer is not None:
+            is_held = answer.holds and size <= self._connection.limits.held_response_bytes
+            if answer.skimmer is not None and not is_held:
                 self._skimmer = answer.skimmer(entry, size)
                 return None
         self._check_held(size, f"an answer to API key {entry.api_key}")

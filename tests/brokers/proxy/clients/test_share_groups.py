@@ -33,6 +33,7 @@ GROUP, SHARE = 0, 2  # FindCoordinatorRequest.CoordinatorType; the key of SHARE 
 NOT_LEADER_OR_FOLLOWER = 6
 MEMBER = "AAAAAAAAQACAAAAAAAAAAQ"
 _LIMITS = {"max_bytes": 1 << 20, "min_bytes": 1, "max_records": 10, "batch_size": 10}
+_DEFAULTS = {"max_bytes": 50 << 20, "min_bytes": 1, "max_records": 500, "batch_size": 500}  # of a KafkaShareConsumer
 
 
 class Member:
@@ -49,7 +50,7 @@ class Member:
     def _ask(self, api: str, version: int, body: dict[str, Any], wire: Wire | None = None) -> Entity:
         frame = (wire or self.wire).ask(request(api, version, body))
         assert not isinstance(frame, Closed), api
-        return response(api, version, frame)
+        return response(api, version, frame.removesuffix(_hidden(frame)) + b"\1\0" if _hidden(frame) else frame)
 
     def _until(
         self, done: Callable[[Entity], bool], api: str, version: int, body: dict[str, Any], wire: Wire | None = None
@@ -69,10 +70,13 @@ class Member:
     def _of_topic(self, *partitions: dict[str, Any]) -> dict[str, Any]:
         return {"group_id": self.group, "topics": [{"topic_id": self.topic_id, "partitions": list(partitions)}]}
 
+    def produce(self, value: bytes) -> None:
+        data = {"topic_id": self.topic_id, "partition_data": [{"index": 0, "records": batch([value])}]}
+        self._ask("produce", 13, {"acks": -1, "timeout": timedelta(seconds=IN_TIME), "topic_data": [data]})
+
     def join(self) -> None:
         """Until there is a record, and the group has both partitions."""
-        data = {"topic_id": self.topic_id, "partition_data": [{"index": 0, "records": batch([b"one"])}]}
-        self._ask("produce", 13, {"acks": -1, "timeout": timedelta(seconds=IN_TIME), "topic_data": [data]})
+        self.produce(b"one")
         earliest = {"name": "share.auto.offset.reset", "value": "earliest", "config_operation": 0}
         config = {"resource_type": GROUP_RESOURCE, "resource_name": self.group, "configs": [earliest]}
         self._ask("incremental_alter_configs", 1, {"resources": [config]})
@@ -80,11 +84,11 @@ class Member:
         with self._coordinator(GROUP, self.group) as wire:
             self._until(lambda answer: bool(answer.assignment), "share_group_heartbeat", 1, beat, wire)
 
-    def fetch(self, version: int) -> Entity:
+    def fetch(self, version: int, limits: dict[str, int] = _LIMITS) -> Entity:
         """From the start of a session until this member has acquired the record of partition 0."""
         asked = self._of_topic({"partition_index": 0}, {"partition_index": 1})
         who = {"member_id": MEMBER, "share_session_epoch": 0, "max_wait": timedelta(milliseconds=200)}
-        return self._until(_acquired, "share_fetch", version, {**who, **_LIMITS, **asked})
+        return self._until(_acquired, "share_fetch", version, {**who, **limits, **asked})
 
     def be_overtaken(self) -> None:
         """Raises the coordinator's state epoch of partition 0 above the leader's."""
@@ -98,6 +102,12 @@ class Member:
         accept = {"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}
         body = self._of_topic({"partition_index": 0, "acknowledgement_batches": [accept]})
         return self._ask("share_acknowledge", version, {"member_id": MEMBER, "share_session_epoch": 1, **body})
+
+
+def _hidden(frame: bytes) -> bytes:
+    """No node endpoints, and the tagged field in their place, which kio does not know; empty if there is none."""
+    at = frame.rfind(b"\1\1\x7f")
+    return frame[at:] if at > 0 and not any(frame[at + 8 :]) else b""
 
 
 def _acquired(answer: Entity) -> bool:
@@ -138,3 +148,19 @@ def test_leaders_that_a_share_consumer_is_told_of(
         answer = member.acknowledge(version)
         assert _refused(answer) == [(0, NOT_LEADER_OR_FOLLOWER, LEADER)]
         assert _named(answer) == [(LEADER, *address(LEADER))]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_share_consumer_gets_as_many_large_records_as_it_wants(brokers: Cluster, stand: Stand, version: int) -> None:
+    """More than Shoal holds. The leader that the answer names is hidden then; it is known from the metadata."""
+    with Wire(*stand.broker(LEADER)) as wire:
+        member = Member(brokers, wire)
+        for _ in range(40):
+            member.produce(bytes(1_000_000))
+        member.join()
+        fetched = member.fetch(version, _DEFAULTS)
+    assert not _named(fetched)
+    (topic,) = fetched.responses
+    records = {one.partition_index: one.records for one in topic.partitions}
+    assert len(records[0]) > 40_000_000
+    assert _refused(fetched) == [(1, NOT_LEADER_OR_FOLLOWER, OTHER)]
