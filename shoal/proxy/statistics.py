@@ -109,6 +109,7 @@ LOUD = frozenset(
 GENTLE = frozenset(
     {
         CloseCause.UPSTREAM_CLOSED,
+        CloseCause.UPSTREAM_LOST,
         CloseCause.DRAINED,
         CloseCause.LOGIN_FAILED,
         CloseCause.SESSION_EXPIRED,

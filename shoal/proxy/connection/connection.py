@@ -336,6 +336,8 @@ class Connection:
         self.responses.no_more_requests()
         if self.state is State.CLOSING or self.responses.quiet:
             self.abort(CloseCause.DRAINED)
+        elif self.cause is CloseCause.UPSTREAM_LOST:  # what it has sent before is still to be read
+            self._end_within(self.limits.close_seconds)
         elif self.cause is CloseCause.CLIENT_CLOSED:
             self._end_within(self.limits.close_seconds)
             with suppress(OSError):
@@ -377,7 +379,7 @@ class Connection:
                 self._was_reset |= error.is_reset and not self.requests.ended
                 cause = CloseCause.CLIENT_LOST
             case PeerLost():
-                cause = protocol if error.is_refusal else CloseCause.UPSTREAM_LOST
+                cause = CloseCause.UPSTREAM_PROTOCOL if error.is_refusal else CloseCause.UPSTREAM_LOST
             case UpstreamLost():
                 cause = CloseCause.UPSTREAM_LOST
             case UpstreamFault():
