@@ -235,7 +235,7 @@ class Meter:
         return None
 
     def is_complete(self, pump: MeteredPump, entry: PendingAnswer) -> None:
-        """A held answer is about to be processed."""
+        """A held answer is about to be processed, or is too large to hold and passes."""
         if entry.correlation_id in self.samples and isinstance(entry.answer, Hold):
             self.answer_begins(pump, entry.correlation_id)
 

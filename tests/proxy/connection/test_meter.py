@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shoal.protocol.schema.api import ApiKey
+from shoal.proxy.config.settings import Limits
 from shoal.proxy.connection.meter import SAMPLES_PER_SECOND, ApiTable, Meter
-from shoal.proxy.connection.pending import OwnRequest, PendingAnswer
+from shoal.proxy.connection.pending import EditAnswer, Hold, OwnRequest, PendingAnswer
+from shoal.proxy.connection.routes import Route, table
+from shoal.proxy.listener.plain import PlainPath
 from tests.support.rig import echo, free_range, request, rig, silent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.protocol.wire.types import Buffer
+    from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.meter import Sends
+    from shoal.proxy.listener.listener import Listener
     from shoal.proxy.statistics import ApiCounters
 
 
@@ -178,6 +183,31 @@ async def test_pumps_measure_every_request(lane: None) -> None:
         assert sum(counters.broker.counts) == sum(counters.shoal.counts) == 6
         assert counters.broker.sum >= 0
         assert counters.shoal.sum >= 0
+
+
+async def test_an_answer_that_is_too_large_to_hold_is_measured_too() -> None:
+    async def same(connection: Connection, entry: PendingAnswer, frame: bytearray) -> list[bytearray]:
+        return [frame]
+
+    def unchanged(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer:
+        return frame
+
+    class Held(PlainPath):
+        def __init__(self, listener: Listener) -> None:
+            super().__init__(listener)
+            self.routes = table({300: Route(answer=Hold(same, EditAnswer(unchanged)))})
+
+    limits = Limits(held_response_bytes=100)
+    async with rig(echo, nodes=free_range(), counts_apis=True, path=Held, limits=limits) as r:
+        client = await r.client()
+        for number, size in enumerate((10, 1000, 10, 1000)):
+            await client.send(request(300, 0, number, bytes(size)))
+            await client.frame()
+        assert r.connection.meter is not None
+        assert not r.connection.meter.samples
+        assert r.listener.apis is not None
+        (counters,) = r.listener.apis.named().values()
+        assert sum(counters.broker.counts) == counters.answers == 4
 
 
 async def test_unanswered_requests_are_counted() -> None:

@@ -223,6 +223,9 @@ class ResponsePump(Pump):
     async def _finish(self, skimmer: Skimmer, rest: bytearray) -> None:
         await self.out.send_all([skimmer.finish(rest)])
 
+    def _may_hold(self, size: int) -> bool:
+        return size <= self._connection.limits.held_response_bytes
+
     def _check_held(self, size: int, what: str) -> None:
         limit = self._connection.limits.held_response_bytes
         if size > limit:
@@ -232,16 +235,16 @@ class ResponsePump(Pump):
         """`part`: the bytes of the answer that have arrived, of `size`. None: it passes unchanged."""
         answer = entry.answer
         self._current = entry
-        if isinstance(answer, Hold) and answer.too_large is not None:
-            limit = self._connection.limits.held_response_bytes
-            answer = answer.too_large if size > limit else answer
+        if isinstance(answer, Hold) and answer.too_large is not None and not self._may_hold(size):
+            answer = answer.too_large
+            if self.meter is not None:
+                self.meter.is_complete(self, entry)
         if isinstance(answer, EditAnswer):
             self.edited += 1
             if len(part) == size:
                 edited = answer.edit(self._connection, entry, part)
                 return None if edited is part else FrameStop(size, _pieces(edited), None)
-            is_held = answer.holds and size <= self._connection.limits.held_response_bytes
-            if answer.skimmer is not None and not is_held:
+            if answer.skimmer is not None and not (answer.holds and self._may_hold(size)):
                 self._skimmer = answer.skimmer(entry, size)
                 return None
         self._check_held(size, f"an answer to API key {entry.api_key}")
