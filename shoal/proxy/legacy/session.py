@@ -211,6 +211,8 @@ class FetchSession:
             part.error_code = self._failed(partition, source.failure)
         elif source.ended:
             return self._turns.nothing_between(partition, part.wanted.offset, source.offset)
+        elif source.wants:  # for the next answer, if another partition's records or error are sent now
+            self._turns.learn_need(partition, source.wants)
         return False
 
     def _is_excused(self, part: AnswerPartition) -> bool:

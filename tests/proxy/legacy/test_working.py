@@ -20,6 +20,8 @@ from tests.support.rig import until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from shoal.proxy.legacy.budget import Budget
+
 CHUNK = 16 * KIB
 OTHER = ("t", 1)
 
@@ -191,3 +193,30 @@ async def test_a_message_that_was_begun_is_never_ended_with_something_else(chang
             got += len(data)
         assert got < size - MIB
         await until(lambda: not r.inner.listener.connections)
+
+
+async def test_what_a_partition_needs_is_leased_although_another_one_has_an_error() -> None:
+    """The client gets the error at once, and its source is evicted before its next request. Others wait for memory from
+    then on, so a lease cannot grow: the next one must be large enough from the start."""
+    async with legacy_rig(grace=0.0, chunk_bytes=CHUNK, budget_bytes=6 * MIB) as r:
+        sent = with_raw_blocks(r, 1)
+        r.broker.log(OTHER).error = 3
+        budget, nobody = r.path.fetches.budget, lambda: None
+        taken = await budget.lease(5 * MIB, nobody)
+        consumer = await r.consumer()
+        given = await consumer.fetch({PLACE: 0, OTHER: 0})
+        assert (given[PLACE].messages, given[OTHER].error) == ([], 3)
+        evicting = await budget.lease(MIB, nobody)
+        await consumer.ask({PLACE: 0, OTHER: 0})
+        await until(lambda: r.budget.waiting == 1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lease_for_a_moment, budget, 6 * MIB)
+            await until(lambda: r.budget.waiting == 2)
+            taken.release()
+            evicting.release()
+            given = await consumer.answer()
+        assert given[PLACE].messages == sent[: len(given[PLACE].messages)] != []
+
+
+async def lease_for_a_moment(budget: Budget, size: int) -> None:
+    (await budget.lease(size, lambda: None)).release()
