@@ -183,8 +183,9 @@ class FetchSession:
             partition = TopicPartition(one.topic, one.partition)
             code = one.error_code or answer.error_code
             if code:
-                errors[partition] = code
-            self._turns.learn_watermark(partition, one.high_watermark)
+                errors[partition] = code  # with the high watermark -1
+            else:
+                self._turns.learn_watermark(partition, one.high_watermark)
         parts = self._parts(question)
         for part in parts:
             code = errors.get(part.wanted.topic_partition, answer.error_code)

@@ -60,6 +60,21 @@ async def test_an_answer_from_the_middle_begins_with_the_message_asked_for() -> 
         assert given.high_watermark == 1000
 
 
+async def test_an_error_does_not_change_the_high_watermark_of_later_answers() -> None:
+    async with legacy_rig(chunk_bytes=16 * KIB, fetch_bytes=64 * KIB) as r:
+        other = ("t", 1)
+        consumer = await r.consumer()
+        r.broker.log(other).append(records(0, 5))
+        assert (await consumer.fetch({other: 5}))[other].high_watermark == 5
+        r.broker.log().append(records(0, 3000), Codec.GZIP)
+        r.broker.log(other).error = NOT_LEADER
+        given = await consumer.fetch({PLACE: 0, other: 5}, most=20_000)
+        assert given[other].error == NOT_LEADER
+        given = await consumer.fetch({PLACE: len(given[PLACE].messages), other: 5}, most=20_000)
+        assert (given[other].error, given[other].high_watermark) == (0, 5)
+        assert len(r.broker.fetches) == 2  # the third answer is the rest of the second one's batch
+
+
 async def test_one_message_larger_than_all_limits_is_given() -> None:
     async with legacy_rig(chunk_bytes=16 * KIB) as r:
         made = records(0, 1, 300_000)
