@@ -6,7 +6,8 @@ of several wrappers. Its codec is that of the first wrapper; it is recompressed.
 0 has none: -1, which LogValidator accepts and consumers know as "no timestamp". There is no producer id: these clients
 have none.
 
-Refused, as by a broker: LogAppendTime timestamps, and timestamps below -1.
+Refused: timestamps below -1, as by a broker, and LogAppendTime, which only brokers set. (Kafka 3.9.1 appends
+such a message to a topic with CreateTime.)
 
 Records are written while messages are read, so memory holds the decompressed bytes and the records once each, however
 small the messages are (a record of magic 2 is at most a few bytes larger than its message, usually much smaller).
