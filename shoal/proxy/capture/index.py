@@ -13,13 +13,21 @@ import os
 import random
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.protocol.capture.index.blocks import BlockType, encode_block, encode_names, encode_object
+from shoal.protocol.capture.index.blocks import (
+    LONGEST_NAME,
+    MAX_PAYLOAD,
+    BlockType,
+    encode_block,
+    encode_names,
+    encode_object,
+)
 from shoal.protocol.capture.index.columns import ROW_SIZE
-from shoal.protocol.capture.index.names import MAX_NAMES, Names
+from shoal.protocol.capture.index.names import MAX_NAMES, MAX_NAMES_SIZE, Names
 from shoal.protocol.capture.index.tap import Tap
 from shoal.protocol.records.key_sample import KeySampler
 from shoal.proxy.capture.backlog import Backlog
@@ -45,7 +53,7 @@ FLUSH_BYTES = 256 * 1024
 """Up to 5,000 rows per second, `flush_seconds` ends first. A flush takes some 0.3 ms, most of it to wake a thread."""
 MAX_WAITING_BYTES = 32 * MIB  # of rows: a disk stall of half a second at 400,000 rows per second
 _BLOCK_ROWS = MIB // ROW_SIZE
-_BLOCK_NAMES = 1000
+_BLOCK_NAMES = MAX_PAYLOAD // LONGEST_NAME  # so that a block has room for any names
 _STATE_SECONDS = 5.0
 
 
@@ -71,11 +79,12 @@ class Capture:
         *,
         most_waiting: int = MAX_WAITING_BYTES,
         most_names: int = MAX_NAMES,
+        most_names_size: int = MAX_NAMES_SIZE,
     ) -> None:
         require_directory(settings)
         self.settings = settings
         self._throttle = LogThrottle()
-        self._names = Names(topic_name, most=most_names)
+        self._names = Names(topic_name, most=most_names, most_size=most_names_size)
         self.number, self.topic, self.knows = self._names.number, self._names.topic, self._names.knows
         self.epoch = self._names.epoch
         self._files = IndexFiles(settings, tags)
@@ -184,7 +193,8 @@ class Capture:
         pieces, self._rows = self._rows, []
         size, self._waiting = self._waiting, 0
         if not self._files.is_there:
-            self._files.close()
+            with suppress(OSError):
+                self._files.close()
             self._names.repeated()
             self._in_file = 0
         names = self._names.take_new()
@@ -204,9 +214,11 @@ class Capture:
         return size // ROW_SIZE, names, blocks, ends
 
     def _write(self, blocks: list[bytes], ends: bool) -> None:
-        self._files.append(b"".join(blocks))
-        if ends:
-            self._files.close()
+        try:
+            self._files.append(b"".join(blocks))
+        finally:
+            if ends:  # also if it failed: the names have new numbers from now on
+                self._files.close()
 
     def _done(self, rows: int, blocks: list[bytes]) -> None:
         self.written += rows

@@ -51,7 +51,9 @@ class IndexFiles:
     @property
     def is_there(self) -> bool:
         """True if a file is open and still in the directory."""
-        return self._fd >= 0 and os.fstat(self._fd).st_nlink > 0
+        with suppress(OSError):  # of a network file system that is gone
+            return self._fd >= 0 and os.fstat(self._fd).st_nlink > 0
+        return False
 
     def open(self) -> None:
         """The next file. Raises OSError."""
@@ -101,10 +103,10 @@ class IndexFiles:
         self.size += len(data)
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-        self.size = 0
+        """Raises OSError, and never closes the same number again: it may be a client's connection by then."""
+        fd, self._fd, self.size = self._fd, -1, 0
+        if fd >= 0:
+            os.close(fd)
 
     def _make_room(self) -> None:
         """Delete the oldest files that are not open, so that the next one fits below the limit."""

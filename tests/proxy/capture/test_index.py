@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import resource
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import trio
 from shoal.protocol.capture.index.blocks import Torn
 from shoal.protocol.capture.index.columns import ROW_SIZE
 from shoal.proxy.capture.index import FLUSH_BYTES, Capture
+from shoal.proxy.capture.index_files import IndexFiles
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import CaptureSettings
 from tests.proxy.config.test_toml import GOOD
@@ -202,6 +204,36 @@ async def test_a_disk_without_room_has_every_row_that_counts_as_written(
         assert "written again" in again
 
 
+async def test_a_disk_that_is_full_when_a_file_is_due_changes_no_names_of_the_rows_before(tmp_path: Path) -> None:
+    capture = new_capture(tmp_path, max_file_bytes=40 * ROW_SIZE)
+    fill(capture, 10)
+    await capture.flush()
+    with disk_of(15 * ROW_SIZE):
+        fill(capture, 30, 11)
+        await capture.flush()
+    fill(capture, 10, 45)
+    await capture.flush()
+    capture.close()
+    found = [[(row["request"], row["client"]) for row in content(path)[1]] for path in files(tmp_path)]
+    assert found == [[(n, f"client-{n % 10}") for n in range(first, first + 10)] for first in (1, 45)]
+    assert capture.statistics().dropped == 30
+
+
+def test_a_file_that_could_not_be_closed_is_not_written_again(tmp_path: Path) -> None:
+    """Its number may be a client's connection by then."""
+    index = IndexFiles(CaptureSettings(directory=tmp_path), {})
+    index.append(b"first")
+    (path,) = files(tmp_path)
+    os.close(next(int(fd.name) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink() and fd.samefile(path)))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        index.close()
+    with (tmp_path / "another").open("wb"):
+        index.append(b"second")
+    index.close()
+    assert (tmp_path / "another").read_bytes() == b""
+    assert [one.read_bytes()[-6:] for one in files(tmp_path)[1:]] == [b"second"]
+
+
 async def test_a_directory_that_goes_and_comes_back(tmp_path: Path) -> None:
     directory = tmp_path / "index"
     directory.mkdir()
@@ -258,6 +290,22 @@ async def test_a_file_ends_with_too_many_names(tmp_path: Path) -> None:
         [f"client-{n}" for n in range(1, 7)] + [None] * 2,
         [f"client-{n % 10}" for n in range(9, 15)] + [None] * 2,
     ]
+
+
+async def test_names_of_any_length_are_written_and_their_size_is_bounded(tmp_path: Path) -> None:
+    capture = new_capture(tmp_path, {"most_names_size": 6_000_000})
+    for first in (1, 1001):
+        for number in range(first, first + 1000):
+            capture.number(f"{number:04}".ljust(32_767, "x"))
+        fill(capture, 3, first)
+        await capture.flush()
+    capture.close()
+    for path, first in zip(files(tmp_path), (1, 1001), strict=True):
+        reader, rows, wrong = content(path)
+        names = [name[:4] for name in reader.names.values()]
+        assert (names, wrong) == ([f"{number:04}" for number in range(first, first + 184)], [])
+        assert [row["client"] for row in rows] == [None] * 3
+    assert capture.statistics().dropped == 0
 
 
 async def test_an_error_of_shoals_own_ends_the_index_and_nothing_else(

@@ -23,6 +23,7 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 
 __all__ = [
     "HEADER_SIZE",
+    "LONGEST_NAME",
     "MAX_PAYLOAD",
     "Block",
     "BlockType",
@@ -45,6 +46,8 @@ MAX_PAYLOAD: Final = 4 * 1024 * 1024
 """Bytes. A larger length is damage, so a reader never holds more than one such block."""
 _NAME: Final = Struct("<IH")
 _MAX_NAME: Final = 0xFFFF
+LONGEST_NAME: Final = _NAME.size + _MAX_NAME
+"""Bytes of a name in a block, at most."""
 
 
 class BlockType(IntEnum):

@@ -9,20 +9,24 @@ from typing import Final
 
 from shoal.protocol.wire.types import Topic
 
-__all__ = ["MAX_NAMES", "Names"]
+__all__ = ["MAX_NAMES", "MAX_NAMES_SIZE", "Names"]
 
 MAX_NAMES: Final = 100_000
 """Maximum per file: topics, client ids (some clients create a new one each time) and others. Then the next file is due;
 until it starts, new names get the number 0."""
+MAX_NAMES_SIZE: Final = 16 * 1024 * 1024
+"""Characters of all names of a file: a client id may have 32,767, and each request another one."""
 
 TopicName = Callable[[str, bytes], str | None]
 """Cluster and topic id -> name."""
 
 
 class Names:
-    def __init__(self, topic_name: TopicName, *, most: int = MAX_NAMES) -> None:
+    def __init__(self, topic_name: TopicName, *, most: int = MAX_NAMES, most_size: int = MAX_NAMES_SIZE) -> None:
         self._topic_name = topic_name
         self._most = most
+        self._most_size = most_size
+        self._size = 0  # of the names with a number
         self.epoch = 0
         """Counts `renewed`: a number is valid within one epoch."""
         self._numbers: dict[str, int] = {"": 0}
@@ -53,16 +57,17 @@ class Names:
 
     def _add(self, name: str) -> int:
         number = len(self._numbers)
-        if number > self._most:
+        if self.is_full:
             return 0
         self._numbers[name] = number
+        self._size += len(name)
         self._fresh[number] = name
         return number
 
     @property
     def is_full(self) -> bool:
         """True if the next file is due."""
-        return len(self._numbers) > self._most
+        return len(self._numbers) > self._most or self._size >= self._most_size
 
     def take_new(self) -> dict[int, str]:
         fresh, self._fresh = self._fresh, {}
@@ -78,4 +83,5 @@ class Names:
 
     def renewed(self) -> None:
         self._numbers, self._ids, self._fresh = {"": 0}, {}, {}
+        self._size = 0
         self.epoch += 1
