@@ -92,9 +92,16 @@ class RawFiles:
 
     def close(self) -> None:
         self.flush()
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        try:
+            self._release()
+        except OSError as error:
+            self._failed(error)
+
+    def _release(self) -> None:
+        """Raises OSError, and never closes the same number again: it may be a client's connection by then."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
 
     def _encoded(self, frame: CapturedFrame) -> bytes:
         if self._encoder.knows(frame.connection):
@@ -126,7 +133,7 @@ class RawFiles:
     def _open_next(self) -> None:
         self._make_room()
         self._path = self._settings.directory / f"shoal-{self._proxy}-{self.number + 1:08d}.pcapng"
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self.number += 1
         self._size, self._encoder = 0, Encoder(self._proxy)
         fcntl.flock(self._fd, fcntl.LOCK_EX)  # as long as it is open: other processes see that it is in use
@@ -151,8 +158,8 @@ class RawFiles:
         self._not_before = self._clock() + _RETRY_SECONDS
         if self._fd is not None:
             self._cut()
-            os.close(self._fd)
-            self._fd = None
+            with suppress(OSError):
+                self._release()
 
     def _cut(self) -> None:
         """Truncate to the last complete write; delete a file without any."""
@@ -173,11 +180,11 @@ def _age_and_size(path: Path) -> tuple[float, int]:
 
 
 def _removed(path: Path) -> bool:
-    """Delete a file unless a process has it open."""
+    """Delete a file unless a process has it open, or it is not ours to delete."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink()
-    except (BlockingIOError, FileNotFoundError):
+    except OSError:
         return False
     return True

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import socket
 from itertools import count, pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,9 +23,6 @@ from shoal.proxy.config.settings import RawCaptureSettings
 from tests.support import rig
 from tests.support.captures.capture_index import whole_raw_capture
 from tests.support.tiny_disk import tiny_disk
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROXY = "0badcafe"
 LIMIT = 1 << 20
@@ -251,6 +250,36 @@ def test_a_disk_that_failed_is_tried_again_after_ten_seconds(tmp_path: Path) -> 
         files.write([frame(int(now))])
     files.close()
     assert (files.lost, [one.time_ns for one in whole_raw_capture(directory)]) == (2, [10])
+
+
+def test_a_file_that_cannot_be_closed_costs_its_frames_and_nothing_else(tmp_path: Path) -> None:
+    now = 0.0
+    files = RawFiles(RawCaptureSettings(directory=tmp_path), PROXY, lambda: now)
+    files.write([frame(0)])
+    (path,) = tmp_path.iterdir()
+    os.close(next(int(fd.name) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink() and fd.samefile(path)))
+    files.flush()
+    now = 10.0
+    with (tmp_path / "another").open("wb"):
+        files.write([frame(1)])
+        files.close()
+    assert (files.lost, (tmp_path / "another").read_bytes()) == (1, b"")
+    assert [one.time_ns for one in whole_raw_capture(tmp_path)] == [1]
+
+
+def test_what_cannot_be_removed_stops_no_capture(tmp_path: Path) -> None:
+    (tmp_path / "shoal-00000000-00000001.pcapng").mkdir()
+    files = RawFiles(RawCaptureSettings(directory=tmp_path, max_file_bytes=4000, max_bytes=4000), PROXY)
+    files.write([frame(number) for number in range(5)])
+    files.close()
+    assert (files.written, files.lost) == (5, 0)
+
+
+def test_only_the_owner_and_the_group_may_read_the_records(tmp_path: Path) -> None:
+    files = RawFiles(RawCaptureSettings(directory=tmp_path), PROXY)
+    files.write([frame(0)])
+    files.close()
+    assert [path.stat().st_mode & 0o007 for path in tmp_path.iterdir()] == [0]
 
 
 def test_a_directory_that_is_not_there_is_the_operators_mistake(tmp_path: Path) -> None:

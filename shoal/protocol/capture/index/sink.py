@@ -1,12 +1,15 @@
 """The destination of the taps' rows: the interface, and an implementation in memory."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from shoal.protocol.capture.index.names import Names
 from shoal.protocol.wire.types import Topic
 
 __all__ = ["MemorySink", "Sink"]
+
+_ALL: Final = 1 << 32
+"""Numbers of names have 32 bits."""
 
 
 class Sink(Protocol):
@@ -33,7 +36,7 @@ class MemorySink:
     """A Sink that keeps all rows and names until `take`."""
 
     def __init__(self, topic_name: Callable[[str, bytes], str | None] = lambda _cluster, _topic_id: None) -> None:
-        self._numbers = Names(topic_name)
+        self._numbers = Names(topic_name, most=_ALL, most_size=_ALL)
         self.number, self.topic, self.knows = self._numbers.number, self._numbers.topic, self._numbers.knows
         self._names: dict[int, str] = {}
         self.pieces: list[bytes] = []
