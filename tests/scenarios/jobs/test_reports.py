@@ -1,5 +1,6 @@
 """The pages of batch-sizes and audit, from hand-made tables: their text and their warnings."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,23 @@ def partition(**different: Any) -> dict[str, Any]:
     return {"topic": "orders", "partition": 0, **dict.fromkeys(counted.split(), 0), **by_offset, **different}
 
 
-def audited(*partitions: dict[str, Any], batches: Listed = NOTHING) -> audit.AuditTables:
+def audited(*partitions: dict[str, Any], batches: Listed = NOTHING, only_read: Sequence[str] = ()) -> audit.AuditTables:
     timeline = [{"minute": START + timedelta(minutes=at), "source": 10, "target": 10 - (at == 3)} for at in range(9)]
     return audit.AuditTables(
-        clusters=("a", "b"), partitions=partitions, batches=batches, minutes=NOTHING, timeline=timeline, faults=[]
+        clusters=("a", "b"),
+        partitions=partitions,
+        batches=batches,
+        minutes=NOTHING,
+        timeline=timeline,
+        only_read=only_read,
+        faults=[],
     )
+
+
+def test_topics_that_were_not_copied_are_named() -> None:
+    report = audit.audit_report(audited(partition(), only_read=[f"topic-{number}" for number in range(7)]))
+    [fact] = [fact for fact in report.facts if fact.name == "Topics not copied"]
+    assert fact.value == "7: topic-0, topic-1, topic-2, topic-3, topic-4, ..."
 
 
 def test_a_complete_copy_is_said_to_be_complete(tmp_path: Path) -> None:

@@ -62,11 +62,14 @@ class Audited:
     `minutes`: records by minute, and `short`, `over`: what the target has too few or too many by then, beyond what
     batches that straddle a minute explain; at the last minute, beyond `tolerance` batches of the largest size. `minute`
     is null for timestamps outside the calendar.
+
+    `only_read`: each `topic` that was fetched and not copied at all; it is in no other table.
     """
 
     partitions: DataFrame
     batches: DataFrame
     minutes: DataFrame
+    only_read: DataFrame
 
 
 def packing(names: tuple[str, str], prefix: str = "") -> Folding:
@@ -78,13 +81,16 @@ def packing(names: tuple[str, str], prefix: str = "") -> Folding:
 def audited(packed: DataFrame, tolerance: int = 1) -> Audited:
     """`packed`: folded by `packing`. What is read from it is computed once."""
     places = packed.groupBy(*_PLACE).applyInArrow(_judging(tolerance), from_arrow_schema(AUDITED)).persist()
-    mirrored = _in_scope(places)
+    fetched = places.where("counts is not null")
+    copied = places.where("is_copied").select("topic").distinct()
+    mirrored = fetched.join(F.broadcast(copied), "topic", "left_semi")
     minute = F.when(F.col("number").between(0, _LAST_MINUTE), F.timestamp_seconds(F.col("number") * 60))
     timed = mirrored.select(*_PLACE, F.inline("minutes")).withColumn("minute", minute)
     return Audited(
         partitions=mirrored.select(*_PLACE, "counts.*"),
         batches=mirrored.select(*_PLACE, F.inline("batches")),
         minutes=timed.select(*_PLACE, "minute", "source_records", "target_records", "difference", "short", "over"),
+        only_read=fetched.select("topic").distinct().join(F.broadcast(copied), "topic", "left_anti"),
     )
 
 
@@ -93,9 +99,3 @@ def _judging(tolerance: int) -> Callable[[tuple[pa.Scalar, ...], pa.Table], pa.T
         return audit_place(key, packed, tolerance)
 
     return judging
-
-
-def _in_scope(places: DataFrame) -> DataFrame:
-    """Without traffic that no mirror copied: source topics with other readers, target topics with other writers."""
-    mirrored = places.where("is_copied").select("topic").distinct()
-    return places.where("counts is not null").join(F.broadcast(mirrored), "topic", "left_semi")

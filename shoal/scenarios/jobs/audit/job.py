@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from shoal.scenarios.jobs.source.reading import read_faults
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
     from pathlib import Path
 
     from shoal.scenarios.jobs.task import Task
@@ -39,11 +41,20 @@ _TIMELINE = {"minute": "minute", "source_records": "source", "target_records": "
 
 def run(task: Task) -> int:
     given = task.flags
-    found = _found(task, _clusters(task, given), given)
+    both = replace(task, options=_of_both_sides(task.options, given.prefix))
+    found = _found(both, _clusters(both, given), given)
     for line in complaints(found):
         print(line)
     finish(task, audit_report(found))
     return INCOMPLETE if total(found, "missing_records") or total(found, "wrong_records") else COMPLETE
+
+
+def _of_both_sides(options: Mapping[str, str], prefix: str) -> Mapping[str, str]:
+    """`topics` are named as at the source."""
+    if "topics" not in options:
+        return options
+    names = [name.strip() for name in options["topics"].split(",")]
+    return {**options, "topics": ",".join([*names, *(f"{prefix}{name}" for name in names if name)])}
 
 
 def _clusters(task: Task, given: argparse.Namespace) -> tuple[str, str]:
@@ -68,9 +79,14 @@ def _only(flag: str, names: set[str]) -> str:
 def _found(task: Task, names: tuple[str, str], given: argparse.Namespace) -> AuditTables:
     tables = audited(fold_files(task.spark, task.source, task.options, packing(names, given.prefix)), given.tolerance)
     partitions = tables.partitions.toArrow().sort_by([(name, "ascending") for name in ("topic", "partition")])
+    if not partitions.num_rows:
+        source, target = (name or side for name, side in zip(names, ("the source", "the target"), strict=True))
+        what = f"no topic was fetched from {source} and copied to {target}: nothing is compared (--prefix, --topics)"
+        raise JobError("IN", what)
     written(partitions, task.out, "partitions")
     timed = kept(tables.minutes, task.out, "minutes")
     faulty = kept(tables.batches, task.out, "batches")
+    only_read = sorted(tables.only_read.toArrow()["topic"].to_pylist())
     task.spark.catalog.clearCache()
     found = AuditTables(
         clusters=names,
@@ -78,6 +94,7 @@ def _found(task: Task, names: tuple[str, str], given: argparse.Namespace) -> Aud
         batches=listed(faulty, F.col("state").isin(*HARMLESS), "topic", "partition", "base_offset"),
         minutes=listed(timed.where("short > 0 or over > 0"), "topic", "partition", "minute"),
         timeline=_timeline(task.out),
+        only_read=only_read,
         faults=fault_facts(read_faults(task.spark, task.source)),
     )
     written(pa.Table.from_pylist(mirror_topics(found), MIRROR_TOPICS), task.out, "mirror_topics")

@@ -94,6 +94,7 @@ def pack(source: str, target: str, prefix: str, batches: Iterable[pa.RecordBatch
         produced = is_word(column["direction"], "produced") & is_word(column["cluster"], target)
         probed = batch & own & produced & known & _are_valid(column["source_topic"])
         produced &= ~column["control"].to_numpy(zero_copy_only=False)
+        produced &= _begin(column["topic"], prefix) | _are_valid(column["source_topic"])  # others are the target's own
         yield from _packed(_of_source(_only(column, _OF_BOTH | _OF_SOURCE, copied & fetched)))
         yield from _packed(_of_target(_only(column, _OF_BOTH | _OF_TARGET, copied & produced), prefix))
         if probed.any():
@@ -110,6 +111,13 @@ def _matching(names: pa.DictionaryArray, pattern: str) -> npt.NDArray[np.bool_]:
     found = pc.match_substring_regex(names.dictionary, pattern).to_numpy(zero_copy_only=False)
     places = names.indices.fill_null(len(found)).to_numpy()
     flags: npt.NDArray[np.bool_] = np.append(found, True)[places]
+    return flags
+
+
+def _begin(names: pa.DictionaryArray, prefix: str) -> npt.NDArray[np.bool_]:
+    """Null does not."""
+    found = pc.starts_with(names.dictionary, prefix).to_numpy(zero_copy_only=False)
+    flags: npt.NDArray[np.bool_] = np.append(found, False)[names.indices.fill_null(len(found)).to_numpy()]
     return flags
 
 

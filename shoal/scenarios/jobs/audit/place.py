@@ -180,11 +180,12 @@ def _copies(attempts: _Attempts) -> _Copies:
     rows, place = attempts.rows[is_exact], attempts.place[is_exact]
     is_stored = _are(rows["flags"], IS_STORED)
     has_offset = is_stored & (rows["other"] != NONE)
-    order = np.lexsort((rows["other"], ~has_offset, rows["source"]))  # in each group the first stored one comes first
+    # in each group the first stored one comes first
+    order = np.lexsort((place, rows["other"], ~has_offset, rows["source"]))
     rows, place, is_stored, has_offset = rows[order], place[order], is_stored[order], has_offset[order]
     at = _starts(rows["source"])
     is_new = np.zeros(len(rows), np.bool_)
-    is_new[_starts(rows["source"], rows["other"], has_offset)] = True
+    is_new[_starts(rows["source"], rows["other"], has_offset, place)] = True
     copies = np.add.reduceat(np.where(has_offset, is_new, is_stored).astype(np.int64), at)
     is_known = np.logical_or.reduceat(_are(rows["flags"], IS_KNOWN), at)
     return _Copies(
@@ -280,10 +281,11 @@ def _earliest_behind(last: Longs, offset: Longs, time: Longs) -> Longs:
 
 def _counted(exact: Named) -> Mapping[str, int]:
     state, records = exact["state"], exact["records"]
-    doubled = state == DOUBLED
+    doubled, different = state == DOUBLED, state == DIFFERENT
+    lost = (records[different] - exact["target_records"][different]).clip(0)
     return {
         **dict(zip(_STATES, np.bincount(state, minlength=len(_STATES)), strict=True)),
-        "missing_records": records[(state == MISSING) | (state == UNCONFIRMED)].sum(),
+        "missing_records": records[(state == MISSING) | (state == UNCONFIRMED)].sum() + lost.sum(),
         "doubled_records": (records[doubled] * (exact["copies"][doubled] - 1)).sum(),
     }
 

@@ -18,18 +18,21 @@ HARMLESS: Final = ("pending", "below_end")
 """States that are no finding."""
 
 _SHOWN: Final = 50
+_NAMED: Final = 5
 _YEAR_2000: Final = 946_684_800
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditTables:
-    """`partitions`, `batches`, `minutes`: the tables; the last two with problems only. `timeline`: of all topics."""
+    """`partitions`, `batches`, `minutes`: the tables; the last two with problems only. `timeline`: of all topics.
+    `only_read`: topics that were not copied, and are in no table."""
 
     clusters: tuple[str, str]
     partitions: Sequence[Mapping[str, Any]]
     batches: Listed
     minutes: Listed
     timeline: Sequence[Mapping[str, Any]]
+    only_read: Sequence[str]
     faults: Sequence[Fact]
 
 
@@ -104,7 +107,7 @@ def audit_report(found: AuditTables) -> Report:
     return Report(
         job="audit",
         title=f"Audit: from {found.clusters[0] or 'the source'} to {found.clusters[1] or 'the target'}",
-        facts=[*facts, *found.faults],
+        facts=[*facts, *_only_read(found.only_read), *found.faults],
         sections=[
             *([_mirror_topics(topics)] if topics else []),
             *(_timeline(found), _batches(found), _minutes(found), _partitions(found)),
@@ -116,6 +119,12 @@ def audit_report(found: AuditTables) -> Report:
             | {"mirror_topics": topics}
         },
     )
+
+
+def _only_read(topics: Sequence[str]) -> Iterator[Fact]:
+    if topics:
+        more = ", ..." if len(topics) > _NAMED else ""
+        yield Fact(name="Topics not copied", value=f"{len(topics):,}: {', '.join(topics[:_NAMED])}{more}")
 
 
 _COUNTED: Final = (

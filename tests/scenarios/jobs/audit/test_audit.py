@@ -1,6 +1,7 @@
 """The audit on mirrored traffic with known faults: it finds each one, names it correctly, and finds nothing else."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -238,6 +239,41 @@ def test_one_offset_that_differs_fails_the_command(
     assert f"different offset: {place} ({wrong['record_count'][0]} records), at {first + 1}" in told
     assert "missing: 0, doubled: 0" in told
     assert "not the same" in (tmp_path / "out" / "audit.html").read_text()
+
+
+def plainly_copied(prefix: str = "a.") -> Mirrored:
+    """By a mirror that Shoal does not unwrap for, to topics with a prefix."""
+    copy = mirrored(one_chunk(ROWS), wrapped=False)
+    names = copy.both.names
+    copy.fetched.rows["handling"] = 0
+    copy.target.rows["topic"] += len(names)
+    renamed = (*names, *(f"{prefix}{name}" for name in names))
+    return replace(copy, fetched=Chunk(rows=copy.fetched.rows, names=renamed))
+
+
+@pytest.mark.parametrize("lost", [0, 40])
+def test_topics_are_chosen_by_their_names_at_the_source(spark: SparkSession, tmp_path: Path, lost: int) -> None:
+    copy = plainly_copied()
+    mine = np.flatnonzero(copy.target.rows["topic"] == copy.fetched.names.index("a.clicks") + 1)
+    chunk = without_target(copy, np.isin(np.arange(len(copy.target.rows)), mine[:lost]))
+    given = task(spark, chunk, tmp_path, "--prefix", "a.", "--tolerance", "0")
+    assert run(replace(given, options={"topics": "clicks"})) == bool(lost)
+    partitions = pq.read_table(tmp_path / "out" / "partitions.parquet").to_pylist()
+    assert {row["topic"] for row in partitions if row["target_records"]} == {"clicks"}
+
+
+def test_a_comparison_of_nothing_is_no_complete_copy(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="no topic was fetched from source and copied to target: nothing is compared"):
+        run(task(spark, plainly_copied().both, tmp_path, "--prefix", "b."))
+
+
+def test_topics_that_are_only_read_are_named(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = plainly_copied()
+    clicks = copy.target.rows["topic"] == copy.fetched.names.index("a.clicks") + 1
+    assert run(task(spark, without_target(copy, clicks), tmp_path, "--prefix", "a.")) == 0
+    assert re.search(r"Topics not copied +1: clicks\n", capsys.readouterr().out)
 
 
 def test_clusters_that_are_not_clear_have_to_be_named(spark: SparkSession, tmp_path: Path) -> None:

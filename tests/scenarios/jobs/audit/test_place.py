@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -24,9 +25,9 @@ def read(chunk: Chunk) -> pa.RecordBatch:
     return decoder.decode(chunk.rows).select(COLUMNS)
 
 
-def packed(*parts: pa.RecordBatch) -> list[dict[str, Any]]:
+def packed(*parts: pa.RecordBatch, prefix: str = "") -> list[dict[str, Any]]:
     """Each part is another task's."""
-    return [row for part in parts for batch in pack("source", "target", "", [part]) for row in batch.to_pylist()]
+    return [row for part in parts for batch in pack("source", "target", prefix, [part]) for row in batch.to_pylist()]
 
 
 def audited(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -62,3 +63,34 @@ def test_a_partition_of_which_nothing_was_fetched_only_says_that_it_is_written_t
 def test_clusters_are_told_with_the_directions_in_which_they_are_used() -> None:
     found = pa.Table.from_batches(seen([read(COPY.both)])).to_pylist()
     assert {tuple(row.values()) for row in found} == {("source", "fetched"), ("target", "produced")}
+
+
+def test_the_targets_own_topics_of_the_same_names_are_no_copies() -> None:
+    """Between two clusters that mirror each other, with a prefix."""
+    copy = mirrored(one_chunk(3_000), wrapped=False)
+    names = copy.both.names
+    is_copy = copy.target.rows["topic"] != names.index("clicks") + 1
+    copy.target.rows["topic"][is_copy] += len(names)
+    chunk = Chunk(rows=copy.both.rows, names=(*names, *(f"a.{name}" for name in names)))
+    found = audited(packed(read(chunk), prefix="a."))
+    assert {place["topic"] for place in found if place["counts"]["short"]} == {"clicks"}
+    assert {place["topic"] for place in found if not place["counts"]["target_records"]} == {"clicks"}
+
+
+def test_a_batch_with_fewer_records_at_the_target_is_missing_some() -> None:
+    copy = mirrored(one_chunk(3_000))
+    (place,) = np.flatnonzero(copy.target.rows["record_count"] == copy.target.rows["record_count"].max())[:1]
+    copy.target.rows["record_count"][place] -= 2
+    counts = [place["counts"] for place in audited(packed(read(copy.both)))]
+    assert [sum(count[name] for count in counts) for name in ("different", "missing_records")] == [1, 2]
+
+
+def test_copies_in_two_partitions_are_two_copies_also_at_one_offset() -> None:
+    copy = mirrored(one_chunk(3_000))
+    again = copy.target.rows[:1].copy()
+    again["partition"] += 1000
+    counts = [
+        place["counts"]
+        for place in audited(packed(read(Chunk(rows=np.concatenate([copy.both.rows, again]), names=copy.both.names))))
+    ]
+    assert sum(count["doubled"] for count in counts if count) == 1
