@@ -84,7 +84,7 @@ def _joint() -> Column:
 def _gaps_by_sorting(rows: DataFrame) -> DataFrame:
     """The simple way, for any rows."""
     ordered = Window.partitionBy(*LINK).orderBy("time_ns", "request")
-    wanted = (F.col("kind") == "batch") & ~F.col("control") & (F.col("handling") != "own")
+    wanted = (F.col("kind") == "batch") & ~F.col("control") & (F.col("handling") != "own") & (F.col("batch_bytes") > 0)
     return (
         rows.where(wanted)
         .withColumn("last_request", F.lag("request").over(ordered))

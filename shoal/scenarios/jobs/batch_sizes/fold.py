@@ -41,10 +41,12 @@ def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _of_clients(piece: pa.Table) -> pa.Table:
-    """Batches of clients: not the brokers' control batches, and not Shoal's own."""
+    """Batches of clients: not the brokers' control batches, and not Shoal's own. Messages of the formats before Kafka
+    0.11 have no batches, and no sizes."""
     column = encoded(piece)
     control = column["control"].to_numpy(zero_copy_only=False)
     wanted = is_word(column["kind"], "batch") & ~is_word(column["handling"], "own") & ~control
+    wanted &= column["batch_bytes"].to_numpy() > 0
     found = pa.table(column)
     return found if wanted.all() else found.filter(pa.array(wanted)).combine_chunks()
 

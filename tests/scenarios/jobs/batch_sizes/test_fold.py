@@ -49,7 +49,7 @@ ROWS = st.builds(
     topic=st.none() | st.sampled_from(["t", "u"]),
     partition=st.none() | st.integers(0, 1 << 30),
     records=st.integers(0, 2**31 - 1),
-    batch_bytes=st.integers(0, 2**31 - 1),
+    batch_bytes=st.just(0) | st.integers(1, 2**31 - 1),
     raw_bytes=st.none() | st.integers(0, 2**31 - 1),
     codec=st.none() | st.sampled_from(["none", "zstd"]),
     control=st.booleans(),
@@ -74,7 +74,7 @@ def test_sums_of_any_pieces_are_those_of_all_rows(rows: list[Row], cuts: list[in
     names = ("cluster", "direction", "client", "topic", "partition", "codec")
     wanted: dict[tuple[Any, ...], Counter[str]] = defaultdict(Counter)
     for row in rows:
-        if row["kind"] == "batch" and row["handling"] != "own" and not row["control"]:
+        if row["kind"] == "batch" and row["handling"] != "own" and not row["control"] and row["batch_bytes"]:
             bins = (row["time_ns"] // (3600 * 10**9), a_bin(row["batch_bytes"]), a_bin(row["records"]))
             known = row["raw_bytes"] is not None
             added = (
@@ -91,6 +91,10 @@ def test_sums_of_any_pieces_are_those_of_all_rows(rows: list[Row], cuts: list[in
             key = tuple(each[name] for name in (*names, "hour", "bytes_bin", "records_bin"))
             found[key].update({name: each[name] for name in SUMS})
     assert found == wanted
+
+
+def test_messages_of_old_formats_are_no_batches() -> None:
+    assert folded([a_row(batch_bytes=0, records=0, codec=None)], []) == []
 
 
 def a_history(client: str, chance: random.Random) -> list[Row]:
