@@ -50,6 +50,20 @@ def test_cascade_goes_on_and_counts_nothing_twice(spark: SparkSession, captures:
     assert again["levels"] == first["levels"]
     with pytest.raises(JobError, match="was made with"):
         _run(spark, "cascade", captures, "--buckets", "8")
+    (captures.parent / "cascade" / "checkpoint").rename(captures.parent / "gone")
+    with pytest.raises(JobError, match="has the counters of another checkpoint"):
+        _run(spark, "cascade", captures, "--buckets", "4")
+
+
+def test_a_held_level_that_lags_behind_is_not_said_to_be_wrong(spark: SparkSession, captures: Path) -> None:
+    held = ("--buckets", "4", "--levels", "60,600", "--hold", "0,100000")
+    _run(spark, "cascade", captures, *held)
+    [chunk] = chunks(Traffic(rows=500, seconds=100.0, seed=2))
+    write_index(captures, chunk, number=1)
+    found = _run(spark, "cascade", captures, *held)["cascade"]
+    first, second = (level["records"] for level in found["levels"])
+    assert first > second
+    assert found["levels_equal"]
 
 
 def test_a_cascade_needs_index_files(spark: SparkSession, tmp_path: Path) -> None:
