@@ -1,7 +1,7 @@
 """`shoal capture compact`: closed index files become Parquet, which clusters and object stores can read.
 
     OUT/dt=2026-11-22/hour=04/shoal-0badcafe-00000007.parquet      hours are of the capture clock, UTC
-    OUT/_compacted/shoal-0badcafe-00000007.json                    marker: rows and parts of a finished file
+    OUT/_compacted/shoal-0badcafe-00000007.json                    marker: rows, parts and faults of a finished file
 
 A part is named after its source, written under a hidden name and renamed when complete; the marker is written last. So
 a crash leaves no duplicates: the next run writes the same parts again, and skips files with a marker.
@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shoal.protocol.capture.index.blocks import Damaged
 from shoal.scenarios.capture.batches import record_batches
 from shoal.scenarios.capture.decode import arrow_schema
 from shoal.scenarios.capture.files import ToolError, gone_if_it_fails
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from shoal.scenarios.capture.files import CaptureFile
 
-__all__ = ["Compacted", "compact", "locked"]
+__all__ = ["Compacted", "compact", "locked", "noted_faults"]
 
 _NOTES: Final = "_compacted"
 _HOUR_NS: Final = 3_600_000_000_000
@@ -44,12 +45,15 @@ _PIECE: Final = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """`size`: bytes of the source. `is_whole`: no part of it is damaged or torn."""
+    """`size`: bytes of the source. `is_whole`: no part of it is damaged or torn. `faults`: what, at which byte, how
+    much: bytes, or rows that the process `proxy` had dropped by then."""
 
     size: int
     rows: int
     parts: list[str]
     is_whole: bool
+    proxy: str = ""
+    faults: list[tuple[str, int, int]] = field(default_factory=list)
 
 
 @contextmanager
@@ -96,7 +100,7 @@ def _put(path: Path, data: bytes) -> None:
 
 def _written(file: CaptureFile, out: Path, size: int, progress: Callable[[int], None]) -> Compacted:
     reader = IndexReader(path=file.path, end=size, piece=_PIECE)
-    rows, is_whole = 0, True
+    rows, faults = 0, list[tuple[str, int, int]]()
     with ExitStack() as failing, ExitStack() as writing:
         parts = _Parts(out, file.path.stem, failing, writing)
         for found in record_batches(reader):
@@ -104,11 +108,24 @@ def _written(file: CaptureFile, out: Path, size: int, progress: Callable[[int], 
                 rows += len(found)
                 parts.write(found)
                 progress(rows * reader.row_size)
+            elif isinstance(found, Damaged):
+                faults.append(("damaged", found.start, found.end - found.start))
             else:
-                is_whole = False
+                faults.append(("torn", found.start, size - found.start))
         writing.close()
         named = parts.put()
-    return Compacted(size=size, rows=rows, parts=named, is_whole=is_whole)
+    is_whole = not faults
+    if dropped := reader.state.get("dropped"):
+        faults.append(("dropped", 0, int(dropped)))
+    return Compacted(size=size, rows=rows, parts=named, is_whole=is_whole, proxy=reader.proxy, faults=faults)
+
+
+def noted_faults(out: Path) -> Iterator[tuple[str, str, str, int, int]]:
+    """The source, its process, and its faults as in `Compacted`, of all that was compacted to this directory."""
+    for note in sorted((out / _NOTES).glob("*.json")):
+        done = Compacted(**json.loads(note.read_text()))
+        for what, start, amount in done.faults:
+            yield note.stem, done.proxy, what, start, amount
 
 
 def _by_hour(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

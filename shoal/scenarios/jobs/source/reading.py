@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from shoal.scenarios.capture.compact import noted_faults
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.source.options import FAULTS, Options
 from shoal.scenarios.jobs.source.raw_source import RawSource
@@ -45,9 +46,12 @@ def stream_index(spark: SparkSession, path: str, options: Mapping[str, str] | No
 
 
 def read_faults(spark: SparkSession, path: str) -> DataFrame:
-    """Unreadable parts, as `options.FAULTS`. None in Parquet, which has complete blocks only."""
+    """Unreadable parts, as `options.FAULTS`. Of Parquet: those that were noted when it was compacted, if `path` is the
+    whole output, on a local disk."""
     if source_of(path) != "parquet":
         return read_index(spark, path, {"show": "faults"})
+    if noted := list(noted_faults(Path(path.removeprefix("file:")))):
+        return spark.createDataFrame(noted, FAULTS)
     return spark.createDataFrame([], FAULTS).limit(0)  # so that Spark knows it is empty, and runs no job for it
 
 

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from shoal.protocol.capture.index.blocks import BlockType, encode_object
 from shoal.protocol.wire.compression import Codec
 from shoal.scenarios.capture.batches import record_batches
 from shoal.scenarios.capture.cli import main as capture
@@ -60,6 +61,17 @@ def test_a_torn_end_and_a_damaged_block_cost_what_they_hit(spark: SparkSession, 
     assert same_rows(read_index(spark, str(tmp_path), SMALL_SPLITS), wanted)
     faults = read_faults(spark, str(tmp_path))
     assert sorted(row["what"] for row in faults.collect()) == ["damaged", "torn"]
+
+
+def test_what_a_file_lacked_when_it_was_compacted_is_known_of_the_parquet(spark: SparkSession, tmp_path: Path) -> None:
+    path = write_index(tmp_path / "index", one_chunk(2_000))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data + encode_object(BlockType.STATE, {"written": 2_000, "dropped": 7, "closed": True}))
+    assert capture(["compact", str(path), "--out", str(tmp_path / "out")]) == 0
+    live, compacted = (read_faults(spark, str(tmp_path / name)).collect() for name in ("index", "out"))
+    assert [row["what"] for row in compacted] == ["damaged", "dropped"]
+    assert [row[1:] for row in compacted] == [row[1:] for row in live]
 
 
 def test_columns_topics_and_times_are_selected_before_spark_sees_rows(spark: SparkSession, tmp_path: Path) -> None:
