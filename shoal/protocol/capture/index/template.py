@@ -38,9 +38,17 @@ assert _LAYOUT.size == ROW_SIZE
 assert Struct("<qqII44si12s4s").size == CONTEXT.size
 
 
-@lru_cache(maxsize=4096)
+_LONGEST_SHARED: Final = 512
+"""Bytes: a client id may have 32,767, and 4,096 of these would be 134 MB that stay."""
+
+
 def shared(data: bytes) -> bytes:
     """Equal bytes that the templates of all connections use: they stay in the caches of the CPU."""
+    return _shared(data) if len(data) <= _LONGEST_SHARED else data
+
+
+@lru_cache(maxsize=4096)
+def _shared(data: bytes) -> bytes:
     return data
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from shoal.protocol.capture.index.pending import RequestAnnotation, Treatment
 from shoal.protocol.capture.index.produce_template import MOST_PARTITIONS, PartitionTemplate, ProduceTemplate
 from shoal.protocol.capture.index.sizes import XERIAL
+from shoal.protocol.capture.index.template import shared
 from shoal.protocol.wire.compression import Codec
 from tests.support import frames
 from tests.support.captures.produced import a_batch, answer, request
@@ -54,6 +55,12 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     monkeypatch.setattr(PartitionTemplate, "row", usual)
     return found
+
+
+def test_only_short_names_are_kept_for_all_connections() -> None:
+    """A client may have another id of 32 kB in each request."""
+    for size, is_kept in ((512, True), (513, False)):
+        assert (shared(bytes(size)) is shared(bytes(size))) is is_kept
 
 
 @pytest.mark.parametrize("version", VERSIONS)
