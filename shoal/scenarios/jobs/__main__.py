@@ -98,7 +98,11 @@ def run_in(spark: SparkSession, given: Arguments) -> int:
     function = resolve_name(JOBS[given.job].function)
     given.out.mkdir(parents=True, exist_ok=True)
     task = Task(spark=spark, source=given.source, out=given.out, options=given.options, flags=given.flags)
-    result: int = function(task)
+    try:
+        result: int = function(task)
+    except OSError as error:  # OUT is on a full disk, or a file of IN has been removed since to make room
+        where = str(error.filename or given.out)
+        raise JobError(where, f"cannot be read or written: {error.strerror or error}") from None
     return result
 
 

@@ -1,4 +1,4 @@
-"""`coalescing` and `cascade` from their entry points: arguments, tables, reports, and continuing from a checkpoint."""
+"""Jobs from their entry points: arguments, tables, reports, errors, and continuing from a checkpoint."""
 
 import json
 from pathlib import Path
@@ -64,6 +64,14 @@ def test_a_held_level_that_lags_behind_is_not_said_to_be_wrong(spark: SparkSessi
     first, second = (level["records"] for level in found["levels"])
     assert first > second
     assert found["levels_equal"]
+
+
+def test_a_table_that_cannot_be_written_is_reported(spark: SparkSession, captures: Path) -> None:
+    table = captures.parent / "batch-sizes" / "gaps.parquet"
+    table.parent.mkdir()
+    table.touch()
+    with pytest.raises(JobError, match=f"{table}: cannot be read or written: File exists"):
+        _run(spark, "batch-sizes", captures)
 
 
 def test_a_cascade_needs_index_files(spark: SparkSession, tmp_path: Path) -> None:
