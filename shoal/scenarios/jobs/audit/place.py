@@ -100,14 +100,17 @@ def audit_place(key: tuple[pa.Scalar, ...], packed: pa.Table, tolerance: int) ->
     """`key`: topic and partition at the source. `packed`: all its rows. -> one row of AUDITED."""
     source = _source(_unpacked(packed, "fetched").rows)
     attempts = _unpacked(packed, "produced")
-    row = {"topic": key[0].as_py(), "partition": key[1].as_py(), "is_copied": bool(len(attempts.rows))}
+    is_copied = bool(len(attempts.rows))
+    row: dict[str, Any] = {"topic": [key[0].as_py()], "partition": [key[1].as_py()]}
     if len(source.first):
-        row["is_copied"] |= bool(_are(source.flags, IS_WRAPPED | IS_RAW).any())
+        is_copied |= bool(_are(source.flags, IS_WRAPPED | IS_RAW).any())
         row |= _compared(source, attempts, _unpacked(packed, "probed").rows, packed, tolerance)
-    return pa.Table.from_pylist([row], schema=AUDITED)
+    row["is_copied"] = [is_copied]
+    return pa.Table.from_pydict({name: row.get(name, [None]) for name in AUDITED.names}, schema=AUDITED)
 
 
 def _compared(source: _Source, attempts: _Attempts, probes: Rows, packed: pa.Table, tolerance: int) -> dict[str, Any]:
+    """The last three columns of AUDITED. Their lists are made from arrays: a batch as a dict takes 1 kB."""
     keeps_offsets = bool(len(probes)) or bool(_are(attempts.rows["flags"], IS_FENCED).any())
     seen = _are(attempts.rows["flags"], IS_EXACT, False) | (attempts.rows["source"] >= source.first[0])
     attempts = _Attempts(attempts.rows[seen], attempts.place[seen])
@@ -132,9 +135,9 @@ def _compared(source: _Source, attempts: _Attempts, probes: Rows, packed: pa.Tab
         **(_counted_by_offset(exact) if keeps_offsets else {}),
     }
     return {
-        "counts": {name: int(counts[name]) if name in counts else None for name in _COUNTS},
-        "batches": _listed(exact, packed),
-        "minutes": _as_rows(timed),
+        "counts": [{name: int(counts[name]) if name in counts else None for name in _COUNTS}],
+        "batches": _one_list(_stated(exact, packed), _STATED),
+        "minutes": _one_list(timed, _MINUTE),
     }
 
 
@@ -365,19 +368,20 @@ def _worst(values: Rows) -> int:
     return int(values[-1] or values.max()) if len(values) else 0
 
 
-def _listed(exact: Named, packed: pa.Table) -> list[dict[str, Any]]:
+def _stated(exact: Named, packed: pa.Table) -> Mapping[str, pa.Array]:
+    """Columns of _STATED: all but the copied ones."""
     rows = np.flatnonzero(exact["state"] != COPIED)
-    return [_stated(row, packed) for row in _as_rows({name: column[rows] for name, column in exact.items()})]
+    column = {name: each[rows] for name, each in exact.items()}
+    place = pa.array(column["place"], mask=column["place"] == NONE)
+    return {
+        **{name: pa.array(column[name]) for name in _LONGS},
+        **{name: packed[name].combine_chunks().take(place) for name in ("target_topic", "target_partition")},
+        **{name: pa.array(column[name], mask=column[name] == NONE) for name in ("target_offset", "target_records")},
+        "state": pa.array(_STATES).take(pa.array(column["state"])),
+    }
 
 
-def _stated(row: dict[str, Any], packed: pa.Table) -> dict[str, Any]:
-    place = row.pop("place")
-    names = ("target_topic", "target_partition")
-    target = dict.fromkeys(names) if place == NONE else {name: packed[name][place].as_py() for name in names}
-    unknown = {name: None for name in ("target_offset", "target_records") if row[name] == NONE}
-    return row | target | unknown | {"state": _STATES[row["state"]]}
-
-
-def _as_rows(columns: Named) -> list[dict[str, Any]]:
-    values = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return [dict(zip(columns, each, strict=True)) for each in values]
+def _one_list(columns: Mapping[str, Any], kind: pa.StructType) -> pa.ListArray:
+    """A list of all rows, as the only value."""
+    values = pa.StructArray.from_arrays([pa.array(columns[at.name]).cast(at.type) for at in kind], fields=list(kind))
+    return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)

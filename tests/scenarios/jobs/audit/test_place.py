@@ -1,17 +1,19 @@
 """The audit of packed rows, without Spark: it makes no difference how rows were packed."""
 
+import tracemalloc
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from shoal.scenarios.capture.decode import Decoder
 from shoal.scenarios.capture.rows import NameTable
 from shoal.scenarios.capture.schema import chosen
-from shoal.scenarios.jobs.audit.packing import COLUMNS, pack, seen
+from shoal.scenarios.jobs.audit.packing import BATCH, COLUMNS, IS_WRAPPED, PACKED, pack, seen
 from shoal.scenarios.jobs.audit.place import audit_place
 from tests.scenarios.jobs.captures import one_chunk
 from tests.support.captures.synthetic import Chunk
@@ -94,3 +96,19 @@ def test_copies_in_two_partitions_are_two_copies_also_at_one_offset() -> None:
         for place in audited(packed(read(Chunk(rows=np.concatenate([copy.both.rows, again]), names=copy.both.names))))
     ]
     assert sum(count["doubled"] for count in counts if count) == 1
+
+
+def test_a_partition_that_is_missing_takes_no_object_for_each_batch() -> None:
+    rows = np.zeros(20_000, BATCH)
+    rows["source"], rows["other"], rows["records"] = np.arange(len(rows)), np.arange(len(rows)), 1
+    rows["max_timestamp"], rows["flags"] = rows["source"] * 60_000, IS_WRAPPED
+    place = {"topic": "t", "partition": 0, "target_topic": "t", "target_partition": 0, "batches": rows.tobytes()}
+    packed_rows = pa.Table.from_pylist([{"direction": "fetched", **place}], schema=PACKED)
+    tracemalloc.start()
+    try:
+        found = audit_place((pa.scalar("t"), pa.scalar(0, pa.int32())), packed_rows, 0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert pc.list_value_length(found["batches"]).to_pylist() == [20_000]
+    assert peak < 20_000 * 500
