@@ -273,6 +273,9 @@ def _to_pcap(options: Namespace) -> int:
         clients=frozenset(options.client),
         apis=frozenset(options.api),
     )
-    written = to_pcap(_files(options, RAW), options.out, wanted, options.from_ns, options.to_ns)
+    files = _files(options, RAW)
+    if options.out.exists() and any(file.path.samefile(options.out) for file in files):
+        raise ToolError(f"--out: {options.out} is one of the captures, which it would replace")
+    written = to_pcap(files, options.out, wanted, options.from_ns, options.to_ns)
     print(f"{options.out}: {written:,} frames")
     return OK

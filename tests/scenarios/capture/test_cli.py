@@ -309,6 +309,15 @@ def test_to_pcap_merges_by_time_and_selects(tmp_path: Path, capsys: pytest.Captu
     assert [one.time_ns // SECOND for one in read_frames(out)] == [4, 4, 5, 5]
 
 
+def test_to_pcap_replaces_no_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raw(tmp_path, "0000000a", [1, 4, 5], b"orders")
+    (path,) = tmp_path.iterdir()
+    before = path.read_bytes()
+    assert main(["to-pcap", str(tmp_path), "--out", str(path), "--topic", "events"]) == 2
+    assert "is one of the captures, which it would replace" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
 def test_cat_reads_raw_captures_as_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raw(tmp_path, "0000000a", [1, 4, 5], b"orders")
     assert main(["cat", "--json", str(tmp_path), "--columns", "time_ns,client,api_key"]) == 0
