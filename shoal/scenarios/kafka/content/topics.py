@@ -100,10 +100,11 @@ class Topics:
         return (await self.all_partitions()).get(name, 0)
 
     async def spans(self, name: str, *, committed: bool = False) -> dict[int, OffsetRange]:
-        """First and end offset by partition; with `committed` the end is the last stable offset."""
+        """First and end offset by partition that has a leader; with `committed` the end is the last stable offset."""
         begins = await self._offsets(name, OffsetSpec.earliest(), committed)
         ends = await self._offsets(name, OffsetSpec.latest(), committed)
-        return {partition: OffsetRange(begins[partition], ends[partition]) for partition in sorted(ends)}
+        with_leader = sorted(begins.keys() & ends.keys())
+        return {partition: OffsetRange(begins[partition], ends[partition]) for partition in with_leader}
 
     async def ends(self, name: str) -> dict[int, int]:
         """End offset by partition, regardless of open transactions."""
