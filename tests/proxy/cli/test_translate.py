@@ -109,7 +109,7 @@ DONE = 0, None
 _Range = tuple[TopicPartition, AppendedRange]
 
 
-def keep(file: Path, cluster: str, ranges: Iterable[_Range]) -> None:
+def keep(file: Path, cluster: str | None, ranges: Iterable[_Range]) -> None:
     """What an unwrapping listener of this target has appended."""
     kept = OffsetsFile(file.stem, file)
     kept.anew(kept.write_anew(kept.begin_anew(OffsetsState(cluster=cluster))))
@@ -150,6 +150,23 @@ def translated(
                 text += f'name = "to-{name}"\ncluster = "{name}"\nmode = "{mode}"\nlisten = "127.0.0.1:{port}"\n'
                 text += f'ports = "{port + 1}-{port + 9}"\n' + "shallow = { unpaired = true }\n" * (mode == "wrap")
             (path / "shoal.toml").write_text(text)
+            return await trio.to_thread.run_sync(run_main)
+
+    return trio.run(run)
+
+
+def asked_at(path: Path, side: str, brokers: GroupBrokers, *arguments: str) -> tuple[int | None, str | None]:
+    """With the address of one side alone. -> exit code, or error."""
+
+    def run_main() -> tuple[int | None, str | None]:
+        where = ("--state-dir", str(path), f"--{side}-bootstrap", str(brokers.bootstrap))
+        try:
+            return main([*where, "--group", "g", *arguments]), None
+        except OperatorError as error:
+            return None, str(error)
+
+    async def run() -> tuple[int | None, str | None]:
+        async with brokers.running():
             return await trio.to_thread.run_sync(run_main)
 
     return trio.run(run)
@@ -210,3 +227,55 @@ def test_a_leader_that_is_behind_leaves_the_bounds(tmp_path: Path, capsys: pytes
     (row,) = json.loads(capsys.readouterr().out)["offsets"]
     assert (row["exact"], row["low"]) == (False, 100)
     assert "has nothing of orders-0 at offset 100" in row["not_read"]
+
+
+def test_a_cluster_of_which_shoal_had_first_the_name_is_one_cluster(tmp_path: Path) -> None:
+    """One side of a reset file, whichever it is: the source, or a target with two listeners."""
+    keep(tmp_path / "to-c.offsets", "id c", [ranges_of("id a", "a.orders", 0), ranges_of("a", "a.old", 0)])
+    clusters, file = {"a": at("id a"), "c": at("id c", **{"a.orders": 10, "a.old": 20})}, tmp_path / "reset.csv"
+    assert translated(tmp_path, clusters, "a", "--to-source", "--reset-file", str(file)) == DONE
+    assert file.read_text().splitlines() == ["orders,0,10"]
+
+
+def test_a_target_that_has_no_id_is_one_cluster(tmp_path: Path) -> None:
+    keep(tmp_path / "to-c.offsets", None, [ranges_of("id a", "a.orders", 0)])
+    keep(tmp_path / "other-to-c.offsets", "id c", [ranges_of("id a", "b.orders", 0)])
+    clusters, file = {"a": at("id a", orders=10), "c": at("id c")}, tmp_path / "reset.csv"
+    for chosen in ((), ("--at", "c"), ("--at", "id c")):
+        assert translated(tmp_path, clusters, "a", "--reset-file", str(file), *chosen) == DONE
+        assert file.read_text().splitlines() == ["b.orders,0,10", "a.orders,0,10"]
+
+
+def test_a_listener_that_has_another_name_now(tmp_path: Path) -> None:
+    keep(tmp_path / "renamed.offsets", "id c", [ranges_of("id a", "a.orders", 0)])
+    clusters, file = {"a": at("id a"), "c": at("id c", **{"a.orders": 10})}, tmp_path / "reset.csv"
+    assert translated(tmp_path, clusters, "a", "--to-source", "--reset-file", str(file)) == DONE
+    assert file.read_text().splitlines() == ["orders,0,10"]
+
+
+@pytest.mark.parametrize("cluster", ["id c", None])
+def test_without_a_configuration_a_group_is_of_the_target_that_is_asked(tmp_path: Path, cluster: str | None) -> None:
+    """Shoal has two targets with a topic of one name."""
+    keep(tmp_path / "to-c.offsets", cluster, [ranges_of("id a", "orders", 0)])
+    keep(tmp_path / "to-d.offsets", "id d", [ranges_of("id b", "orders", 50)])
+    file = tmp_path / "reset.csv"
+    target = at("id c", orders=10)
+    assert asked_at(tmp_path, "target", target, "--to-source", "--reset-file", str(file)) == DONE
+    assert file.read_text().splitlines() == ["orders,0,10"]
+
+
+def test_without_a_configuration_a_source_that_has_no_id_is_the_one_that_is_asked(tmp_path: Path) -> None:
+    keep(tmp_path / "to-c.offsets", "id c", [ranges_of("a", "a.orders", 0)])
+    source, file = at("", orders=10), tmp_path / "reset.csv"
+    assert asked_at(tmp_path, "source", source, "--reset-file", str(file)) == DONE
+    assert file.read_text().splitlines() == ["a.orders,0,10"]
+
+
+def test_a_group_with_nothing_at_the_chosen_cluster(tmp_path: Path) -> None:
+    keep(tmp_path / "to-b.offsets", "id b", [ranges_of("id a", "orders", 0)])
+    other = TopicPartition("other", 0), AppendedRange(0, 0, 100, SourcePartition("id a", "other", 0))
+    keep(tmp_path / "to-c.offsets", "id c", [other])
+    clusters, file = {"a": at("id a", orders=10), "b": at("id b"), "c": at("id c")}, tmp_path / "reset.csv"
+    found = translated(tmp_path, clusters, "a", "--reset-file", str(file), "--at", "c")
+    assert found == (None, "--at: nothing that g has committed is at c, too: without --at, all copies are shown")
+    assert not file.exists()

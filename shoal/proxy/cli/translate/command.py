@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -176,7 +177,13 @@ async def _translated(
         }
         if may_read:
             hint = await _identify(pairs, [made[one.name] for one in sources], _named(targets, made), readers) or hint
-        chosen, others = _at(flags, pairs, targets, readers)
+        committed = list[_Committed]()
+        if flags.group is not None:
+            asked = list(_named(targets, made).values()) if flags.to_source else [made[one.name] for one in sources]
+            committed = await _committed(flags, asked, settings)
+        by_name = {one.name: made[one.name] for one in sources}
+        pairs = [_with_ids(pair, by_name.get(pair.source.cluster), targets, made) for pair in pairs]
+        chosen, others = _at(flags, pairs, targets, {one.identity: one.name for one in made.values()})
         translator = Translator(
             chosen,
             sources=readers.sources,
@@ -184,20 +191,31 @@ async def _translated(
             to_source=flags.to_source,
             why_not=hint,
         )
-        if flags.group is not None:
-            asked = list(_named(targets, made).values()) if flags.to_source else [made[one.name] for one in sources]
-            listeners = {listener: cluster.name for listener, cluster in targets.items()} if flags.to_source else {}
-            committed = await _committed(flags, asked, listeners, settings)
-        else:
+        if flags.group is None:
             partition = _partition(flags.partition, translator.partitions())
             committed = [_Committed(partition, offset) for offset in flags.offsets]
-        return await _all(translator, committed, others)
+        found, unknown = await _all(translator, committed, others)
+        if not found and not unknown:
+            what = f"nothing that {flags.group} has committed is at {flags.at}, too: without --at, all copies are shown"
+            raise OperatorError.of("--at", what)
+        return found, unknown
+
+
+def _with_ids(
+    pair: Pair, source: ClusterReader | None, targets: Mapping[str, ClusterSettings], made: Mapping[str, ClusterReader]
+) -> Pair:
+    """A cluster is one, also if Shoal had only its name until it knew the id. `source`: the one of this name."""
+    if source is not None:
+        pair = replace(pair, source=pair.source._replace(cluster=source.identity))
+    if pair.target_cluster is None and (target := targets.get(pair.listener)) is not None:
+        pair = replace(pair, target_cluster=made[target.name].identity)
+    return pair
 
 
 def _at(
-    flags: argparse.Namespace, pairs: Sequence[Pair], targets: Mapping[str, ClusterSettings], readers: _Readers
+    flags: argparse.Namespace, pairs: Sequence[Pair], targets: Mapping[str, ClusterSettings], by_id: Mapping[str, str]
 ) -> tuple[Sequence[Pair], set[TopicPartition]]:
-    """The pairs whose other side is the cluster of --at; what is asked about in the others.
+    """The pairs whose other side is the cluster of --at; what is asked about in the others. `by_id`: names.
 
     Raises OperatorError if none is at this cluster.
     """
@@ -205,12 +223,10 @@ def _at(
         return pairs, set()
     chosen, others, known = list[Pair](), set[TopicPartition](), set[str]()
     for pair in pairs:
-        if flags.to_source:
-            other = readers.sources.get(pair.source.cluster)
-            names = {pair.source.cluster, *([other.name] if other is not None else ())}
-        else:
-            target = targets.get(pair.listener)
-            names = {pair.target_cluster or pair.listener, *([target.name] if target is not None else ())}
+        cluster = pair.source.cluster if flags.to_source else pair.target_cluster or pair.listener
+        names = {cluster, by_id.get(cluster, cluster)}
+        if not flags.to_source and (target := targets.get(pair.listener)) is not None:
+            names.add(target.name)
         known |= names
         if flags.at in names:
             chosen.append(pair)
@@ -255,22 +271,19 @@ async def _identify(
 
 
 async def _committed(
-    flags: argparse.Namespace,
-    readers: Sequence[ClusterReader],
-    listeners: Mapping[str, str],
-    settings: Settings | None,
+    flags: argparse.Namespace, readers: Sequence[ClusterReader], settings: Settings | None
 ) -> list[_Committed]:
-    """`listeners`: those of the targets, with the names of their clusters; empty: sources are asked."""
     side = "target" if flags.to_source else "source"
     if not readers:
         what = f"needs the brokers of the {side}: give --{side}-bootstrap, or -c shoal.toml"
         raise OperatorError.of("--group", what if settings is None else f"{flags.config} has no {side} of a mirror")
     found = list[_Committed]()
-    for reader in {reader.name: reader for reader in readers}.values():
-        origins = frozenset(listener for listener, cluster in listeners.items() if cluster == reader.name)
+    by_name = {reader.name: reader for reader in readers}
+    for reader in by_name.values():
         try:
-            if not listeners:  # Shoal had only its name until it knew the id
-                origins = frozenset({await reader.cluster_id() or reader.name, reader.name})
+            has_id = await reader.cluster_id() is not None
+            # without an id it may have another name in the files than here
+            origins = frozenset({reader.identity}) if has_id or len(by_name) > 1 else None
             offsets = await reader.committed(flags.group)
             found += [_Committed(partition, offset, origins) for partition, offset in sorted(offsets.items())]
         except Cannot as error:

@@ -24,8 +24,8 @@ _WHY = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translated:
-    """`asked` is at `partition`, the answer is about `other`. `other_cluster`: its id, or the listener if that is not
-    known. `why_not`: why the records were not read.
+    """`asked` is at `partition`, the answer is about `other`. `other_cluster`: its id; if that is not known, its name
+    or the listener. `why_not`: why the records were not read.
     """
 
     listener: str

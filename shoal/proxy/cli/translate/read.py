@@ -71,6 +71,11 @@ class ClusterReader:
                 raise self._cannot(error) from error
         return self._cluster.cluster_id
 
+    @property
+    def identity(self) -> str:
+        """Its id, once that is known; else its name."""
+        return self._cluster.cluster_id or self.name
+
     async def read(self, partition: TopicPartition, first: int, end: int | None) -> Window:
         """`end` None: what the log has now. Raises Cannot."""
         try:

@@ -57,16 +57,21 @@ class Translator:
         ours = pair.source_partition, pair.target
         return (ours[1], ours[0]) if self._to_source else ours
 
+    def _clusters(self, pair: Pair) -> tuple[str, str]:
+        """Those of `_side`."""
+        ours = pair.source.cluster, pair.target_cluster or pair.listener
+        return (ours[1], ours[0]) if self._to_source else ours
+
     async def translate(
         self, partition: TopicPartition, offset: int, origins: Container[str] | None = None
     ) -> list[Translated]:
         """One answer for each pair that has this partition; none if it is unknown.
 
-        `origins`: source clusters, or with `to_source` listeners: several may have a topic of this name. None: all.
+        `origins`: clusters of the side that is asked about: several may have a topic of this name. None: all.
         """
         pairs = [pair for pair in self._pairs if self._side(pair)[0] == partition]
         if origins is not None:
-            pairs = [pair for pair in pairs if (pair.listener if self._to_source else pair.source.cluster) in origins]
+            pairs = [pair for pair in pairs if self._clusters(pair)[0] in origins]
         return [await self._of_pair(pair, offset) for pair in pairs]
 
     async def _of_pair(self, pair: Pair, offset: int) -> Translated:
@@ -85,7 +90,7 @@ class Translator:
             partition=asked,
             asked=offset,
             other=other,
-            other_cluster=pair.source.cluster if self._to_source else pair.target_cluster or pair.listener,
+            other_cluster=self._clusters(pair)[1],
             answer=answer,
             why_not=why_not,
         )
