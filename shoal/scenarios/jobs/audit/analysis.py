@@ -72,10 +72,10 @@ class Audited:
     only_read: DataFrame
 
 
-def packing(names: tuple[str, str], prefix: str = "") -> Folding:
+def packing(names: tuple[str, str], prefix: str = "", topics: frozenset[str] | None = None) -> Folding:
     """`names`: of the clusters, source and target. `prefix`: what the mirror puts before a topic's name at the
-    target."""
-    return Folding(columns=COLUMNS, fold=partial(pack, *names, prefix), schema=from_arrow_schema(PACKED))
+    target. `topics`: names at the source; None: all."""
+    return Folding(columns=COLUMNS, fold=partial(pack, *names, prefix, topics), schema=from_arrow_schema(PACKED))
 
 
 def audited(packed: DataFrame, tolerance: int = 1) -> Audited:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -41,27 +40,18 @@ _TIMELINE = {"minute": "minute", "source_records": "source", "target_records": "
 
 def run(task: Task) -> int:
     given = task.flags
-    both = replace(task, options=_of_both_sides(task.options, given.prefix))
-    found = _found(both, _clusters(both, given), given)
+    found = _found(task, _clusters(task, given), given)
     for line in complaints(found):
         print(line)
     finish(task, audit_report(found))
     return INCOMPLETE if total(found, "missing_records") or total(found, "wrong_records") else COMPLETE
 
 
-def _of_both_sides(options: Mapping[str, str], prefix: str) -> Mapping[str, str]:
-    """`topics` are named as at the source."""
-    if "topics" not in options:
-        return options
-    names = [name.strip() for name in options["topics"].split(",")]
-    return {**options, "topics": ",".join([*names, *(f"{prefix}{name}" for name in names if name)])}
-
-
 def _clusters(task: Task, given: argparse.Namespace) -> tuple[str, str]:
     """Names of source and target."""
     if given.source is not None and given.target is not None:
         return given.source, given.target
-    seen = fold_files(task.spark, task.source, task.options, CLUSTERS).distinct().collect()
+    seen = fold_files(task.spark, task.source, _all_topics(task.options), CLUSTERS).distinct().collect()
     read = {row["cluster"] for row in seen if row["direction"] == "fetched"} - {given.target}
     filled = {row["cluster"] for row in seen if row["direction"] == "produced"} - {given.source}
     source = given.source or _only("--source", read - filled or read)
@@ -76,8 +66,15 @@ def _only(flag: str, names: set[str]) -> str:
     return next(iter(names))
 
 
+def _all_topics(options: Mapping[str, str]) -> Mapping[str, str]:
+    """They are chosen by their names at the source, and a copy may have any name."""
+    return {name: value for name, value in options.items() if name != "topics"}
+
+
 def _found(task: Task, names: tuple[str, str], given: argparse.Namespace) -> AuditTables:
-    tables = audited(fold_files(task.spark, task.source, task.options, packing(names, given.prefix)), given.tolerance)
+    topics = None if (text := task.options.get("topics")) is None else frozenset(map(str.strip, text.split(",")))
+    packed = fold_files(task.spark, task.source, _all_topics(task.options), packing(names, given.prefix, topics))
+    tables = audited(packed, given.tolerance)
     partitions = tables.partitions.toArrow().sort_by([(name, "ascending") for name in ("topic", "partition")])
     if not partitions.num_rows:
         source, target = (name or side for name, side in zip(names, ("the source", "the target"), strict=True))

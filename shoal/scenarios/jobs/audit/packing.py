@@ -82,8 +82,11 @@ def seen(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from found.group_by(SEEN.names).aggregate([]).cast(SEEN).to_batches()
 
 
-def pack(source: str, target: str, prefix: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """`source`, `target`: clusters. `prefix`: what the mirror puts before a topic's name at the target. -> PACKED."""
+def pack(
+    source: str, target: str, prefix: str, topics: frozenset[str] | None, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """`source`, `target`: clusters. `prefix`: what the mirror puts before a topic's name at the target. `topics`: names
+    at the source; None: all. -> PACKED."""
     for piece in pieces(batches, _PIECE):
         column = encoded(piece)
         batch = is_word(column["kind"], "batch") & ~_matching(column["topic"], _INTERNAL)
@@ -95,10 +98,10 @@ def pack(source: str, target: str, prefix: str, batches: Iterable[pa.RecordBatch
         probed = batch & own & produced & known & _are_valid(column["source_topic"])
         produced &= ~column["control"].to_numpy(zero_copy_only=False)
         produced &= _begin(column["topic"], prefix) | _are_valid(column["source_topic"])  # others are the target's own
-        yield from _packed(_of_source(_only(column, _OF_BOTH | _OF_SOURCE, copied & fetched)))
-        yield from _packed(_of_target(_only(column, _OF_BOTH | _OF_TARGET, copied & produced), prefix))
+        yield from _packed(_of_source(_only(column, _OF_BOTH | _OF_SOURCE, copied & fetched)), topics)
+        yield from _packed(_of_target(_only(column, _OF_BOTH | _OF_TARGET, copied & produced), prefix), topics)
         if probed.any():
-            yield from _packed(_of_probes(_only(column, _OF_BOTH | _OF_TARGET, probed), prefix))
+            yield from _packed(_of_probes(_only(column, _OF_BOTH | _OF_TARGET, probed), prefix), topics)
 
 
 def _are_valid(column: pa.Array) -> npt.NDArray[np.bool_]:
@@ -186,14 +189,24 @@ def _places(direction: str, ours: Columns, theirs: Columns) -> Columns:
     return names | ours | {f"target_{name}": each for name, each in theirs.items()}
 
 
-def _packed(places_and_rows: tuple[Columns, npt.NDArray[np.void]]) -> Iterator[pa.RecordBatch]:
+def _packed(
+    places_and_rows: tuple[Columns, npt.NDArray[np.void]], topics: frozenset[str] | None
+) -> Iterator[pa.RecordBatch]:
     places, rows = places_and_rows
     if not len(rows):
         return
     groups = grouped([places[name] for name in PACKED.names[1:-1]])
     order = np.argsort(groups.codes, kind="stable")
     parts = np.split(rows.take(order), np.flatnonzero(np.diff(groups.codes[order])) + 1)
-    packed = [(code, part[at : at + _PACKED]) for code, part in enumerate(parts) for at in range(0, len(part), _PACKED)]
+    wanted = [topics is None or places["topic"][int(first)].as_py() in topics for first in groups.first]
+    packed = [
+        (code, part[at : at + _PACKED])
+        for code, part in enumerate(parts)
+        if wanted[code]
+        for at in range(0, len(part), _PACKED)
+    ]
+    if not packed:
+        return
     first = pa.array(groups.first[[code for code, _ in packed]])
     found: dict[str, Any] = {name: each.take(first) for name, each in places.items()}
     found["batches"] = pa.array([part.tobytes() for _, part in packed], pa.binary())

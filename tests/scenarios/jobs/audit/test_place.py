@@ -17,7 +17,7 @@ from shoal.scenarios.jobs.audit.packing import BATCH, COLUMNS, IS_WRAPPED, PACKE
 from shoal.scenarios.jobs.audit.place import audit_place
 from tests.scenarios.jobs.captures import one_chunk
 from tests.support.captures.synthetic import Chunk
-from tests.support.captures.synthetic_mirror import Faults, mirrored
+from tests.support.captures.synthetic_mirror import Faults, mirrored, same_offsets
 
 COPY = mirrored(one_chunk(3_000), Faults(missing=4, doubled=5, reordered=6, retried=7))
 
@@ -27,9 +27,10 @@ def read(chunk: Chunk) -> pa.RecordBatch:
     return decoder.decode(chunk.rows).select(COLUMNS)
 
 
-def packed(*parts: pa.RecordBatch, prefix: str = "") -> list[dict[str, Any]]:
+def packed(*parts: pa.RecordBatch, prefix: str = "", topics: frozenset[str] | None = None) -> list[dict[str, Any]]:
     """Each part is another task's."""
-    return [row for part in parts for batch in pack("source", "target", prefix, [part]) for row in batch.to_pylist()]
+    found = [batch for part in parts for batch in pack("source", "target", prefix, topics, [part])]
+    return [row for batch in found for row in batch.to_pylist()]
 
 
 def audited(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -77,6 +78,23 @@ def test_the_targets_own_topics_of_the_same_names_are_no_copies() -> None:
     found = audited(packed(read(chunk), prefix="a."))
     assert {place["topic"] for place in found if place["counts"]["short"]} == {"clicks"}
     assert {place["topic"] for place in found if not place["counts"]["target_records"]} == {"clicks"}
+
+
+def test_chosen_topics_are_compared_with_all_their_copies_and_no_other_topics() -> None:
+    """The copy of one has another name at the target, by Shoal's records; and the source itself has a topic with the
+    prefix, whose copy has it twice."""
+    copy = same_offsets(mirrored(one_chunk(3_000)))
+    names = (*copy.both.names, "renamed", "a.clicks", "a.a.clicks")
+    clicks, orders, renamed, once, twice = (
+        names.index(name) + 1 for name in ("clicks", "orders", "renamed", "a.clicks", "a.a.clicks")
+    )
+    for column, number, other in (("topic", clicks, renamed), ("topic", orders, twice), ("source_topic", orders, once)):
+        copy.target.rows[column][copy.target.rows[column] == number] = other
+    copy.fetched.rows["topic"][copy.fetched.rows["topic"] == orders] = once
+    rows = np.concatenate([copy.fetched.rows, copy.target.rows])
+    places = audited(packed(read(Chunk(rows=rows, names=names)), prefix="a.", topics=frozenset({"clicks"})))
+    assert {place["topic"] for place in places} == {"clicks"}
+    assert all(place["counts"]["target_records"] == place["counts"]["records"] > 0 for place in places)
 
 
 def test_a_batch_with_fewer_records_at_the_target_is_missing_some() -> None:

@@ -74,7 +74,7 @@ class Copy:
     def audit(self, tolerance: int = 0) -> dict[str, Any]:
         decoder = Decoder(chosen(), NameTable(dict(enumerate(self._names, 1))), "00c0ffee")
         rows = decoder.decode(np.concatenate([self.source, self.target, *self.others])).select(COLUMNS)
-        packed = pa.Table.from_batches(pack("source", "target", "", [rows]))
+        packed = pa.Table.from_batches(pack("source", "target", "", None, [rows]))
         key = tuple(packed[name].unique() for name in ("topic", "partition"))
         assert [len(names) for names in key] == [1, 1]
         [place] = audit_place((key[0][0], key[1][0]), packed, tolerance).to_pylist()

@@ -108,7 +108,7 @@ class Indexed(Way):
 
     def audit(self, rows: Array) -> dict[str, Any]:
         decoded = Decoder(chosen(), NameTable(self.sink.names), "00c0ffee").decode(rows).select(COLUMNS)
-        packed = pa.Table.from_batches(pack("source", "target", "", [decoded]))
+        packed = pa.Table.from_batches(pack("source", "target", "", None, [decoded]))
         assert packed["topic"].unique().to_pylist() == [SOURCE.topic]
         [place] = audit_place((pa.scalar(SOURCE.topic), pa.scalar(SOURCE.partition)), packed, 0).to_pylist()
         return dict(place)
