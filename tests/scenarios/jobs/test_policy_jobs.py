@@ -66,6 +66,18 @@ def test_a_held_level_that_lags_behind_is_not_said_to_be_wrong(spark: SparkSessi
     assert found["levels_equal"]
 
 
+def test_a_checkpoint_elsewhere_is_continued_from_any_directory(
+    spark: SparkSession, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a hold for each level, nothing can be compared."""
+    given = ("--buckets", "2", "--levels", "60", "--hold", "100000", "--checkpoint", f"file://{tmp_path}/checkpoint")
+    for directory in (tmp_path / "one", tmp_path / "two"):
+        directory.mkdir()
+        monkeypatch.chdir(directory)
+        assert _run(spark, "cascade", captures, *given)["cascade"]["levels_equal"] is None
+        assert not list(directory.iterdir())
+
+
 def test_a_table_that_cannot_be_written_is_reported(spark: SparkSession, captures: Path) -> None:
     table = captures.parent / "batch-sizes" / "gaps.parquet"
     table.parent.mkdir()

@@ -83,6 +83,11 @@ def test_levels_that_are_not_equal_are_an_alarm(
     assert said in write_report(report, tmp_path).read_text()
 
 
+def test_held_levels_are_not_said_to_be_equal(tmp_path: Path) -> None:
+    report = cascade_report(_found({"diffs": {}, "changelog": {}}), CascadeSettings(hold=(0, 60)))
+    assert "<dd>all levels without a hold equal</dd>" in write_report(report, tmp_path).read_text()
+
+
 def test_nothing_counted_has_a_page(tmp_path: Path) -> None:
     nothing = CascadeTables(levels=[], counters={}, suspects=NOTHING, timeline=[], wrong=None, faults=[])
     assert "Records counted" in write_report(cascade_report(nothing, CascadeSettings()), tmp_path).read_text()

@@ -48,7 +48,8 @@ def run(task: Task) -> int:
         raise JobError(task.source, "has no index files (*.kxb); the cascade follows them as they grow")
     task.spark.conf.set(_PARTITIONS, task.spark.sparkContext.defaultParallelism)  # 200 would be 200 stores in each turn
     options = {"maxBytesPerTrigger": str(_TURN_BYTES), **task.options}
-    _same_settings(Path(checkpoint), settings, task.out)
+    if "://" not in checkpoint:
+        _same_settings(Path(checkpoint), settings, task.out)
     place = CascadeOutput(out=str(task.out), checkpoint=checkpoint, flush_seconds=given.flush)
     rule = Rule(floor=given.floor, times=given.times, peers=given.peers)
     start(stream_increments(task.spark, task.source, options, settings), place, settings, rule).awaitTermination()
@@ -67,8 +68,6 @@ def _same_settings(checkpoint: Path, settings: CascadeSettings, out: Path) -> No
     OUT belongs to the state, too: a new one would count everything a second time."""
     file = checkpoint / "cascade.json"
     chosen = {"levels": list(settings.levels), "buckets": settings.buckets, "format": FORMAT}
-    if "://" in str(checkpoint):
-        return
     if file.exists() and (known := json.loads(file.read_text())) != chosen:
         raise JobError("--checkpoint", f"{checkpoint} was made with {known}; use another one for {chosen}")
     if not file.exists() and (out / "flows").exists():
@@ -89,7 +88,7 @@ def _found(task: Task, settings: CascadeSettings, *, recount: bool) -> CascadeTa
         counters=counters_by_level(task.out),
         suspects=listed(suspects, F.desc("growth")),
         timeline=records_by_client(task.out, settings.levels[0]),
-        wrong=_wrong(task, settings, flow, latest) if recount else None,
+        wrong=_wrong(task, settings, flow, latest) if recount and settings.not_held else None,
         faults=fault_facts(read_faults(task.spark, task.source)),
     )
 
@@ -99,10 +98,9 @@ def _wrong(task: Task, settings: CascadeSettings, flow: DataFrame, latest: DataF
     because they are held."""
     rows = read_index(task.spark, task.source, {**task.options, "columns": ",".join(READS)})
     wanted = counts(rows, settings).persist()
-    held = {level for number, level in enumerate(settings.levels) if settings.held(number)}
     wrong = {"diffs": mismatches(diffs(flow), wanted), "changelog": mismatches(latest, wanted)}
     wanted.unpersist()
     return {
-        name: {level: counters for level, counters in found.items() if level not in held}
+        name: {level: counters for level, counters in found.items() if level in settings.not_held}
         for name, found in wrong.items()
     }

@@ -67,6 +67,11 @@ class CascadeSettings:
     def held(self, level: int) -> int:
         return self.hold[level] if level < len(self.hold) else 0
 
+    @property
+    def not_held(self) -> tuple[int, ...]:
+        """The levels that do not lag behind."""
+        return tuple(level for number, level in enumerate(self.levels) if not self.held(number))
+
 
 class Flows(NamedTuple):
     """Rows of both flows, as columns: `total` and `version` are the changelog's, `diff` is the diff flow's.

@@ -43,7 +43,7 @@ def cascade_report(found: CascadeTables, settings: CascadeSettings) -> Report:
     return Report(
         job="cascade",
         title="Cascade: counters by client and topic, and clients that behave abnormally",
-        facts=[*_facts(found), *found.faults],
+        facts=[*_facts(found, settings), *found.faults],
         sections=_sections(found, suspects, settings),
         tables={"suspects": suspects},
         summary={"cascade": _summary(found, suspects)},
@@ -59,7 +59,7 @@ def _suspect(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "size": _size(row["level"]), "time": _time(row["window"]).strftime("%Y-%m-%d %H:%M:%S")}
 
 
-def _facts(found: CascadeTables) -> list[Fact]:
+def _facts(found: CascadeTables, settings: CascadeSettings) -> list[Fact]:
     first: Mapping[str, Any] = found.levels[0] if found.levels else {}
     facts = [
         Fact.count("Records counted", first.get("records", 0)),
@@ -73,7 +73,8 @@ def _facts(found: CascadeTables) -> list[Fact]:
     facts.append(Fact.count("Abnormal counters", found.suspects.total, bad=True))
     if found.wrong is not None:
         bad = any(found.wrong.values())
-        facts.append(Fact(name="Against a plain count", value="NOT EQUAL" if bad else "all levels equal", bad=bad))
+        equal = "all levels equal" if settings.not_held == settings.levels else "all levels without a hold equal"
+        facts.append(Fact(name="Against a plain count", value="NOT EQUAL" if bad else equal, bad=bad))
     return facts
 
 
