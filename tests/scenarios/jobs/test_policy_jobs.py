@@ -50,9 +50,16 @@ def test_cascade_goes_on_and_counts_nothing_twice(spark: SparkSession, captures:
     assert again["levels"] == first["levels"]
     with pytest.raises(JobError, match="was made with"):
         _run(spark, "cascade", captures, "--buckets", "8")
-    (captures.parent / "cascade" / "checkpoint").rename(captures.parent / "gone")
+    moved, out = captures.parent / "moved", captures.parent / "cascade"
+    (out / "checkpoint").rename(moved)
     with pytest.raises(JobError, match="has the counters of another checkpoint"):
         _run(spark, "cascade", captures, "--buckets", "4")
+    continued = ("--buckets", "4", "--checkpoint", str(moved))
+    assert _run(spark, "cascade", captures, *continued)["cascade"]["levels"] == first["levels"]
+    out.rename(captures.parent / "first")
+    _run(spark, "cascade", captures, "--buckets", "4")  # another checkpoint
+    with pytest.raises(JobError, match="has the counters of another checkpoint"):
+        _run(spark, "cascade", captures, *continued)
 
 
 def test_a_held_level_that_lags_behind_is_not_said_to_be_wrong(spark: SparkSession, captures: Path) -> None:

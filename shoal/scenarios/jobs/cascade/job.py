@@ -37,6 +37,8 @@ __all__ = ["run"]
 
 _TURN_BYTES = 512 * 1024 * 1024
 """Bytes of captures in one turn, 3 M rows: it limits the counters in memory. A turn costs seconds, however small."""
+_COUNTED_WITH = "checkpoint-id"
+"""File of OUT: the id that Spark gave to the checkpoint, which may be moved."""
 _PARTITIONS = "spark.sql.shuffle.partitions"
 
 
@@ -52,7 +54,9 @@ def run(task: Task) -> int:
         _same_settings(Path(checkpoint), settings, task.out)
     place = CascadeOutput(out=str(task.out), checkpoint=checkpoint, flush_seconds=given.flush)
     rule = Rule(floor=given.floor, times=given.times, peers=given.peers)
-    start(stream_increments(task.spark, task.source, options, settings), place, settings, rule).awaitTermination()
+    query = start(stream_increments(task.spark, task.source, options, settings), place, settings, rule)
+    (task.out / _COUNTED_WITH).write_text(query.id)
+    query.awaitTermination()
     found = _found(task, settings, recount=given.recount)
     finish(task, cascade_report(found, settings))
     return 0
@@ -70,13 +74,24 @@ def _same_settings(checkpoint: Path, settings: CascadeSettings, out: Path) -> No
     chosen = {"levels": list(settings.levels), "buckets": settings.buckets, "format": FORMAT}
     if file.exists() and (known := json.loads(file.read_text())) != chosen:
         raise JobError("--checkpoint", f"{checkpoint} was made with {known}; use another one for {chosen}")
-    if not file.exists() and (out / "flows").exists():
+    if _is_of_another(checkpoint, out):
         raise JobError("OUT", f"{out} has the counters of another checkpoint than {checkpoint}; use another directory")
     try:
         checkpoint.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(chosen))
     except OSError as error:
         raise JobError("--checkpoint", f"{checkpoint} cannot be written: {error.strerror}") from None
+
+
+def _is_of_another(checkpoint: Path, out: Path) -> bool:
+    """Whether OUT has counters, and not of this checkpoint."""
+    if not (out / "flows").exists():
+        return False
+    try:
+        known: str = json.loads((checkpoint / "metadata").read_text())["id"]  # Spark's own file
+        return known != (out / _COUNTED_WITH).read_text()
+    except FileNotFoundError:
+        return not (checkpoint / "cascade.json").exists()
 
 
 def _found(task: Task, settings: CascadeSettings, *, recount: bool) -> CascadeTables:
