@@ -45,9 +45,9 @@ A group that goes on at another cluster:
   kafka-consumer-groups.sh --bootstrap-server TARGET --group billing \\
       --reset-offsets --from-file billing.csv --execute
 
-A group's offsets at a cluster are translated for copies of this cluster only.
-With several clusters on the other side, --at chooses one: a reset file is for
-one cluster.
+What a group has committed at one source is translated for the copies of this
+source only. With several clusters on the other side, --at chooses one, since
+a reset file is for one cluster.
 
 more examples:
   shoal translate -c shoal.toml orders-0 1200 1300
@@ -82,7 +82,7 @@ def parser() -> Parser:
     for side in ("source", "target"):
         what = f"brokers of the {side} cluster, without TLS and SASL (with them: -c)"
         where.add_argument(f"--{side}-bootstrap", type=typed(parse_addresses), metavar="HOST:PORT[,..]", help=what)
-    what = "only what is at this cluster: its id, or its name in the configuration (default: at all)"
+    what = "only copies at this cluster: its id, or its name in the configuration (default: all)"
     where.add_argument("--at", metavar="CLUSTER", help=what)
     what = "with -c: ask no broker, unless it is for a group"
     where.add_argument("--offline", action="store_true", help=what)
