@@ -336,7 +336,7 @@ class Connection:
         self.responses.no_more_requests()
         if self.state is State.CLOSING or self.responses.quiet:
             self.abort(CloseCause.DRAINED)
-        elif self.cause is CloseCause.UPSTREAM_LOST:  # what it has sent before is still to be read
+        elif self.cause in _LOST_ITS_BROKER:  # what it has sent before is still to be read
             self._end_within(self.limits.close_seconds)
         elif self.cause is CloseCause.CLIENT_CLOSED:
             self._end_within(self.limits.close_seconds)

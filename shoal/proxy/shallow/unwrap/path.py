@@ -308,7 +308,8 @@ class UnwrapPath:
         elif refused:  # a broker, too, lets its client know in this way
             raise RemoteProtocolError(f"with acks=0, and refused: {next(iter(refused.values())).message}")
         elif (why := fold.why_closed()) is not None:
-            connection.abort(CloseCause.UPSTREAM_CLOSED, why)
+            connection.note(CloseCause.UPSTREAM_CLOSED, why)
+            raise UpstreamLost(why)  # what the client has sent behind it is not read
 
     async def _locate(
         self, connection: Connection, held: MirrorRequest, work: Mapping[TopicPartition, _Work], fold: Fold

@@ -91,6 +91,17 @@ async def test_an_error_without_an_answer_closes_the_connection(partition: int) 
         assert r.target.log(1 - partition) == ([LATER], records(*BATCHES))[partition]
 
 
+async def test_behind_an_error_without_an_answer_nothing_reaches_the_broker() -> None:
+    """acks=0: it is not read, as at a broker."""
+    async with shallow_rig(scripts={0: Script(errors={0: NOT_LEADER})}) as r:
+        client = await r.producer()
+        frames = [client.request({(ORDERS, partition): outer(*BATCHES)}, acks=0) for partition in range(2)]
+        await client.send(b"".join(frames))
+        assert await client.at_end()
+        assert await r.closed() == {CloseCause.UPSTREAM_CLOSED: 1}
+        assert len(r.target.requests) == 1
+
+
 # Rounds and the folded answer
 
 
