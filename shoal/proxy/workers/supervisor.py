@@ -140,6 +140,10 @@ class Supervisor(Server):
             for loaded in self._loaded.values():
                 await loaded.wait()
 
+    def _replaces(self) -> bool:
+        """A worker that ends is started again."""
+        return self.state in (ServerState.STARTING, ServerState.SERVING)
+
     async def _keep(self, number: int) -> None:
         ends = 0
         while True:
@@ -147,7 +151,7 @@ class Supervisor(Server):
             began = trio.current_time()
             code = await self._run_worker(worker)
             self._ended(worker)
-            if self.state not in (ServerState.STARTING, ServerState.SERVING):
+            if not self._replaces():
                 return
             ends = 1 if trio.current_time() - began >= _STEADY_SECONDS else ends + 1
             pause = pause_after(ends)
@@ -156,6 +160,7 @@ class Supervisor(Server):
                 self._log_end(worker, code, pause)
             with trio.move_on_after(pause):
                 await self.draining.wait()
+            if not self._replaces():  # nothing would ask the next one to end
                 return
 
     async def _run_worker(self, worker: WorkerProcess) -> int | None:
@@ -175,7 +180,7 @@ class Supervisor(Server):
         await self._may_serve.wait()
         if worker.number == PINNED:
             await self._may_mirror.wait()
-        if self._is_stopping():
+        if not self._replaces():
             worker.kill()
             return
         worker.has_settings = True
@@ -317,6 +322,7 @@ class Supervisor(Server):
                 worker.kill()
 
     async def _drain_without_clients(self, signal_name: str) -> None:
+        self._all_drain = trio.Event()  # all may have ended before, and were started again
         for worker in self.workers.values():
             worker.order(Word.WAIT, signal_name)
         self._look_whether_all_drain()

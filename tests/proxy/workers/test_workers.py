@@ -17,7 +17,7 @@ from shoal.scenarios.kafka.process import until
 from tests.support.admin import ask as get
 from tests.support.admin import get_json, scrape, values
 from tests.support.processes import without_descriptors
-from tests.support.rig import FakeBroker, Peer, fake_broker, request
+from tests.support.rig import BrokerSide, FakeBroker, Peer, correlation_id, echo, fake_broker, request
 from tests.support.shoal_process import ShoalProcess, listening_ports, running_shoal, write_toml
 
 if TYPE_CHECKING:
@@ -165,6 +165,29 @@ async def test_a_worker_that_cannot_be_started_is_tried_again(tmp_path: Path) ->
         await two.until_serving(other_than=before[1]["pid"])
         line = two.lines("worker-failed")[0]
         assert (line["worker"], line["findings"]) == (2, ["no process can be started: Too many open files"])
+
+
+async def test_no_worker_is_started_again_while_the_others_wait_for_their_clients_to_go(tmp_path: Path) -> None:
+    """Nothing would ask it to end. Its pause is over before their time is."""
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        if correlation_id(frame) != 3:
+            await echo(broker, frame)
+
+    limits = {"drain": "until-clients-gone", "drain-wait-seconds": 8, "drain-seconds": 1}
+    async with fake_broker() as made, AsyncExitStack() as stack:
+        made.answer = answer
+        two = Workers(tmp_path, made, limits=limits)
+        await stack.enter_async_context(running_shoal(two.shoal))
+        before = await two.until_serving()
+        clients = await connected(stack, two.first, 4)
+        with without_descriptors(two.shoal.pid):
+            os.kill(before[1]["pid"], signal.SIGKILL)
+            await until(lambda: len(two.lines("worker-failed")) == 4, within=_WITHIN, what="a longer pause")
+        for client in [client for client in clients if await answered(client, 2)]:
+            await client.send(request(300, 0, 3))
+        await two.shoal.stop()
+        assert len(two.lines("worker-serves")) == 2
 
 
 async def test_a_silent_worker_is_named_and_nothing_waits_for_it(tmp_path: Path) -> None:
