@@ -167,6 +167,7 @@ async def test_a_worker_that_cannot_be_started_is_tried_again(tmp_path: Path) ->
         assert (line["worker"], line["findings"]) == (2, ["no process can be started: Too many open files"])
 
 
+@pytest.mark.slow
 async def test_no_worker_is_started_again_while_the_others_wait_for_their_clients_to_go(tmp_path: Path) -> None:
     """Nothing would ask it to end. Its pause is over before their time is."""
 
