@@ -17,14 +17,12 @@ import trustme
 
 from shoal.proxy.config.security import ClientAuth
 from shoal.proxy.config.settings import MIB, Limits
-from shoal.proxy.connection.pending import Hold
-from shoal.proxy.connection.routes import Route, table
-from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.net.tls.contexts import TlsContext
 from shoal.proxy.net.tls.handshake import Sessions, connect_tls, note_asked_name
 from shoal.proxy.net.transport import until_readable
 from shoal.proxy.statistics import CloseCause
 from tests.support.certificates import Strange, ca_file, strange
+from tests.support.held_answers import HeldAnswers
 from tests.support.rig import (
     DEADLINE,
     BrokerSide,
@@ -42,9 +40,6 @@ from tests.support.tls import TlsStream, client_context, listener_tls, renegotia
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.pending import PendingAnswer
-    from shoal.proxy.listener.listener import Listener
 
 UNKNOWN_KEY = 99
 CA = trustme.CA(organization_name="Example CA")
@@ -238,27 +233,17 @@ async def test_a_client_that_leaves_during_the_handshake_with_the_broker() -> No
 
 async def test_a_broker_that_refuses_in_the_middle_is_blamed_also_if_a_request_finds_it() -> None:
     """While the answers before are not read."""
-    go_on, is_held = trio.Event(), trio.Event()
-
-    async def wait(connection: Connection, entry: PendingAnswer, frame: bytearray) -> list[bytearray]:
-        is_held.set()
-        await go_on.wait()
-        return [frame]
-
-    class Held(PlainPath):
-        def __init__(self, listener: Listener) -> None:
-            super().__init__(listener)
-            self.routes = table({UNKNOWN_KEY: Route(answer=Hold(wait))})
+    held = HeldAnswers(UNKNOWN_KEY)
 
     async def answer(broker: BrokerSide, frame: bytes) -> None:
         await broker.send(response(correlation_id(frame)))
-        await is_held.wait()
+        await held.is_held.wait()
         assert isinstance(broker.stream, TlsStream)
         await broker.stream.tls.transport_stream.send_all(b"\x15\x03\x03\0\2\2\x30")  # an alert in plain text
         broker.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         await broker.stream.tls.transport_stream.aclose()
 
-    async with rig(answer, path=Held, tls=Tls.TO_BROKER) as r:
+    async with rig(answer, path=held.path, tls=Tls.TO_BROKER) as r:
         client = await r.client()
         await client.send(request(UNKNOWN_KEY, 0, 1))
         await until(lambda: r.broker.ended == 1)

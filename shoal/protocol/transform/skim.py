@@ -106,10 +106,14 @@ class FetchSkimmer:
         """The bytes to send instead of the held rest; same length. Raises RemoteProtocolError."""
         if len(rest) != self._left:
             raise RemoteProtocolError(f"{len(rest)} bytes end a frame that has {self._left} left")
+        hidden = self._hide(rest)
+        self._left = 0
+        return hidden
+
+    def _hide(self, rest: bytes | bytearray) -> bytes:
         fields = _fields(rest)
         if len(fields) != self._fields:
             raise RemoteProtocolError(f"a fetch response with {self._fields} tagged fields has {len(fields)}")
-        self._left = 0
         return b"".join(field.data for field in sorted(_hidden(fields)))
 
     def _step(self, chunk: bytearray | memoryview, pos: int) -> bool:
@@ -153,6 +157,10 @@ class FetchSkimmer:
 
     def _response(self) -> Walk:
         skip = (yield from self._tags(4 + 4)) + 4 + 2 + 4
+        skip = yield from self._topics(skip)
+        return (yield from self._top_tags(skip))
+
+    def _topics(self, skip: int) -> Walk:
         topics = yield from self._count(skip)
         skip = 0
         for _ in range(topics):
@@ -161,7 +169,7 @@ class FetchSkimmer:
             for _ in range(partitions):
                 skip = yield from self._partition(skip)
             skip = yield from self._tags(skip)
-        return (yield from self._top_tags(skip))
+        return skip
 
     def _partition(self, skip: int) -> Walk:
         aborted = yield from self._count(skip + _PARTITION_BYTES)

@@ -26,11 +26,7 @@ _SIZE_BYTES: Final = 5
 class ShareFetchSkimmer(FetchSkimmer):
     versions = range(3)
 
-    def finish(self, rest: bytes | bytearray) -> bytes:
-        """The bytes to send instead of the node endpoints and all behind; same length. Raises RemoteProtocolError."""
-        if len(rest) != self._left:
-            raise RemoteProtocolError(f"{len(rest)} bytes end a frame that has {self._left} left")
-        self._left = 0
+    def _hide(self, rest: bytes | bytearray) -> bytes:
         room = len(rest) - len(_NO_ENDPOINTS) - _SIZE_BYTES
         if room < 0:
             raise RemoteProtocolError(f"{len(rest)} bytes of a fetch response are too few for node endpoints")
@@ -39,14 +35,7 @@ class ShareFetchSkimmer(FetchSkimmer):
     def _response(self) -> Walk:
         skip = (yield from self._tags(4 + 4)) + 4 + 2
         skip = yield from self._count(skip)
-        topics = yield from self._count(skip + (4 if self._version >= 1 else 0))
-        skip = 0
-        for _ in range(topics):
-            partitions = yield from self._count(skip + 16)
-            skip = 0
-            for _ in range(partitions):
-                skip = yield from self._partition(skip)
-            skip = yield from self._tags(skip)
+        skip = yield from self._topics(skip + (4 if self._version >= 1 else 0))
         endpoints = yield skip
         if endpoints > 1:
             yield HOLD

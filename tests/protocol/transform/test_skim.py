@@ -40,6 +40,15 @@ def skim(
     return bytes(passed)
 
 
+@st.composite
+def damaged(draw: st.DrawFn, frame: bytes) -> bytes:
+    """With up to four other bytes."""
+    found = bytearray(frame)
+    for at in draw(st.lists(st.integers(0, len(found) - 1), min_size=1, max_size=4)):
+        found[at] = draw(st.sampled_from([0, 1, 2, 127, 128, 255]) | st.integers(0, 255))
+    return bytes(found)
+
+
 CHUNKS = st.lists(st.integers(1, 9) | st.integers(1, 5000), min_size=1, max_size=6)
 
 
@@ -148,11 +157,9 @@ def test_more_bytes_than_the_frame_has_are_refused() -> None:
 
 @given(st.data(), CHUNKS)
 def test_damaged_frames_only_raise_remote_protocol_error(data: st.DataObject, sizes: list[int]) -> None:
-    frame = bytearray(WHOLE)
-    for at in data.draw(st.lists(st.integers(0, len(frame) - 1), min_size=1, max_size=4)):
-        frame[at] = data.draw(st.sampled_from([0, 1, 2, 127, 128, 255]) | st.integers(0, 255))
+    frame = data.draw(damaged(WHOLE))
     try:
-        passed = skim(bytes(frame), sizes, over=data.draw(st.booleans()))
+        passed = skim(frame, sizes, over=data.draw(st.booleans()))
     except RemoteProtocolError:
         return
     assert len(passed) == len(frame)

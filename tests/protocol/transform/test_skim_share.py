@@ -10,7 +10,7 @@ from shoal.protocol.transform.addresses import read_endpoints
 from shoal.protocol.transform.skim_share import ShareFetchSkimmer
 from shoal.protocol.wire.errors import RemoteProtocolError, UnsupportedVersion
 from shoal.protocol.wire.types import write_uvarint
-from tests.protocol.transform.test_skim import CHUNKS
+from tests.protocol.transform.test_skim import CHUNKS, damaged
 from tests.protocol.transform.test_skim import skim as skimmed
 from tests.support.kio_messages import Case, for_any, response_frame
 
@@ -66,11 +66,9 @@ def test_a_frame_of_another_length_is_refused(endpoints: bytes, sizes: list[int]
 
 @given(st.data(), CHUNKS)
 def test_damaged_frames_only_raise_remote_protocol_error(data: st.DataObject, sizes: list[int]) -> None:
-    frame = bytearray(WHOLE)
-    for at in data.draw(st.lists(st.integers(0, len(frame) - 1), min_size=1, max_size=4)):
-        frame[at] = data.draw(st.sampled_from([0, 1, 2, 127, 128, 255]) | st.integers(0, 255))
+    frame = data.draw(damaged(WHOLE))
     try:
-        passed = skim(bytes(frame), sizes, 1, over=data.draw(st.booleans()))
+        passed = skim(frame, sizes, 1, over=data.draw(st.booleans()))
     except RemoteProtocolError:
         return
     assert len(passed) == len(frame)

@@ -12,18 +12,17 @@ import trio
 import trio.testing
 
 from shoal.proxy.config.settings import MIB, Address, Limits
-from shoal.proxy.connection.pending import Hold
 from shoal.proxy.connection.routes import Route, table
 from shoal.proxy.connection.state import State
 from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.net.upstream import Upstream, UpstreamUnreachable
 from shoal.proxy.statistics import CloseCause
+from tests.support.held_answers import HeldAnswers
 from tests.support.rig import DEADLINE, BrokerSide, api_key, correlation_id, echo, request, response, rig, silent, until
 
 if TYPE_CHECKING:
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.pending import PendingAnswer
     from shoal.proxy.listener.listener import Listener
 
 pytestmark = pytest.mark.usefixtures("lane")
@@ -165,17 +164,7 @@ async def test_a_broker_that_closes_is_heard_to_the_end() -> None:
 
 async def test_a_broker_that_has_closed_is_heard_to_the_end_also_by_a_client_that_goes_on_sending() -> None:
     """A request for it fails while the answers before are still to be read."""
-    go_on, is_held = trio.Event(), trio.Event()
-
-    async def wait(connection: Connection, entry: PendingAnswer, frame: bytearray) -> list[bytearray]:
-        is_held.set()
-        await go_on.wait()
-        return [frame]
-
-    class Path(PlainPath):
-        def __init__(self, listener: Listener) -> None:
-            super().__init__(listener)
-            self.routes = table({HELD_KEY: Route(answer=Hold(wait))})
+    held = HeldAnswers(HELD_KEY)
 
     async def answer(broker: BrokerSide, frame: bytes) -> None:
         if correlation_id(frame) == 3:
@@ -183,10 +172,10 @@ async def test_a_broker_that_has_closed_is_heard_to_the_end_also_by_a_client_tha
                 await broker.send(response(number, b"%d" % number))
             await broker.stream.aclose()
 
-    async with rig(answer, path=Path) as r:
+    async with rig(answer, path=held.path) as r:
         client = await r.client()
         await client.send(request(HELD_KEY, 3, 1) + request(UNKNOWN_KEY, 0, 2) + request(UNKNOWN_KEY, 0, 3))
-        await is_held.wait()
+        await held.is_held.wait()
         await until(lambda: r.broker.ended == 1)
         connection = r.connection
         with trio.fail_after(DEADLINE):
@@ -194,7 +183,7 @@ async def test_a_broker_that_has_closed_is_heard_to_the_end_also_by_a_client_tha
                 await client.send(request(UNKNOWN_KEY, 0, 4))
                 await trio.testing.wait_all_tasks_blocked(0.001)
         await client.send(request(UNKNOWN_KEY, 0, 5))  # not read
-        go_on.set()
+        held.go_on.set()
         assert [await client.frame() for _ in range(3)] == [response(number, b"%d" % number) for number in range(1, 4)]
         assert await client.at_end()
         assert await r.closed() == {CloseCause.UPSTREAM_LOST: 1}
