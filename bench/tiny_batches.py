@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.records.scan import scan
 from shoal.protocol.shallow.unwrap.appended_log import AppendedLog
-from shoal.protocol.shallow.unwrap.plan import Plan, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import Plan
+from shoal.protocol.shallow.unwrap.plan_record_set import plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
-from shoal.protocol.shallow.unwrap.sequence import Stamp
+from shoal.protocol.shallow.unwrap.sequences.own import Stamp
 from shoal.protocol.shallow.wrap.wrap import WrapContext, wrap
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.types import TopicPartition

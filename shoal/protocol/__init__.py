@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from shoal.protocol.shallow.envelope import EnvelopeKey as EnvelopeKey
     from shoal.protocol.shallow.envelope import decode_key as decode_key
     from shoal.protocol.shallow.envelope import encode_key as encode_key
-    from shoal.protocol.shallow.unwrap.plan import plan_record_set as plan_record_set
+    from shoal.protocol.shallow.unwrap.plan_record_set import plan_record_set as plan_record_set
     from shoal.protocol.shallow.wrap.wrap import WrapContext as WrapContext
     from shoal.protocol.shallow.wrap.wrap import wrap as wrap
     from shoal.protocol.wire.compression import Codec as Codec
@@ -98,7 +98,7 @@ _PUBLIC = {
     "messages.metadata": "MetadataResponse read_metadata_response",
     "shallow.envelope": "EnvelopeKey decode_key encode_key",
     "shallow.wrap.wrap": "WrapContext wrap",
-    "shallow.unwrap.plan": "plan_record_set",
+    "shallow.unwrap.plan_record_set": "plan_record_set",
     "coalesce.policy": "CoalescingPolicy JoinLimits",
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names.split()}

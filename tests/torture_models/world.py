@@ -24,7 +24,7 @@ from shoal.protocol.messages.metadata import MetadataResponse, read_metadata_res
 from shoal.protocol.messages.produce import read_produce_request
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.envelope import MAGIC
-from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
+from shoal.protocol.shallow.unwrap.sequences.slots import SLOT_SIZE
 from shoal.proxy.cluster.cluster import Cluster
 from shoal.proxy.config.settings import (
     Address,

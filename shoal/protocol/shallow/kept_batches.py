@@ -9,7 +9,7 @@ is room for an answer if
   also if the target is slow.
 
 Batches that are appended stay until their request has succeeded: if a later part of it fails, the mirror sends all of
-it again, and the rules that append nothing twice must see the same batches (appended_log.py, mirror_sequences.py).
+it again, and the rules that append nothing twice must see the same batches (appended_log.py, sequences/mirror.py).
 
 What has not been asked for within `_KEPT_SECONDS` is forgotten: a mirror that was restarted reads it again, or a
 transform has left the record out. What is asked for stays: its request may need others that a slow source gives later.

@@ -8,7 +8,7 @@ values; the value is empty:
     shoal.interlock/ token: 32 hex digits  / crc: 8 hex digits, CRC-32C of everything before
 
 `put_token` writes it into the first suitable batch of a fetched record set. That batch is encoded again, uncompressed;
-offsets, timestamps, producer and attributes are kept. `take_token` removes it on the produce side (unwrap/plan.py).
+offsets, timestamps, producer and attributes are kept. `take_token` removes it on the produce side (plan_record_set.py).
 """
 
 import re

@@ -9,8 +9,9 @@ from shoal.protocol.records.scan import scan
 from shoal.protocol.shallow.envelope import EnvelopeKey, decode_key, encode_key
 from shoal.protocol.shallow.fingerprint import produced_fingerprints, sample_record_set
 from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Prepared
-from shoal.protocol.shallow.unwrap.plan import Missing, Plan, Refused, Stripped, plan_record_set
-from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE, SlotTable
+from shoal.protocol.shallow.unwrap.plan import Missing, Plan, Refused, Stripped
+from shoal.protocol.shallow.unwrap.plan_record_set import plan_record_set
+from shoal.protocol.shallow.unwrap.sequences.slots import SLOT_SIZE, SlotTable
 from shoal.protocol.shallow.wrap.wrap import WrapContext
 from shoal.protocol.wire.crc import crc32c
 from shoal.protocol.wire.errors import RemoteProtocolError
@@ -166,6 +167,6 @@ TARGETS = [
     Target("wrap.wrap_record_set", _nothing_raised(_wrap), _fetched),
     Target("wrap.next_offset", _nothing_raised(lambda data: next_offset(*padded(data), 0)), _fetched),
     Target("mirror_producers.prepare", _nothing_raised(_stamped), _of_a_mirror),
-    Target("sequence_slots.load", _nothing_raised(_slots), _some_slots),
+    Target("sequences.slots.load", _nothing_raised(_slots), _some_slots),
     Target("fingerprint", _nothing_raised(_fingerprints), _produced),
 ]

@@ -15,10 +15,11 @@ from shoal.protocol.shallow.unwrap.appended_log import AppendedLog
 from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN, BatchRefused, Finding, Outcome
 from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Prepared
 from shoal.protocol.shallow.unwrap.outgoing import halves
-from shoal.protocol.shallow.unwrap.plan import OutgoingBatch, Plan, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import OutgoingBatch, Plan
+from shoal.protocol.shallow.unwrap.plan_record_set import plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
-from shoal.protocol.shallow.unwrap.sequence import Sequence
-from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
+from shoal.protocol.shallow.unwrap.sequences.own import Sequence
+from shoal.protocol.shallow.unwrap.sequences.slots import SLOT_SIZE
 from shoal.protocol.shallow.wrap.eligible import Reason
 from shoal.protocol.wire.errors import RemoteProtocolError
 from tests.protocol.shallow.unwrap.test_exactly_once import STEPS, TARGET, World, attempt, mirrored, plan_of

@@ -16,7 +16,8 @@ from shoal.protocol.records.batch import (
 from shoal.protocol.records.scan import scan
 from shoal.protocol.shallow.fingerprint import produced_fingerprints
 from shoal.protocol.shallow.token import Tokened, put_token, take_token, token_header
-from shoal.protocol.shallow.unwrap.plan import Plan, Refused, Stripped, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import Plan, Refused, Stripped
+from shoal.protocol.shallow.unwrap.plan_record_set import plan_record_set
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.error_codes import ErrorCode
 from tests.support.batches import consumed

@@ -36,7 +36,7 @@ from shoal.protocol.shallow.unwrap.findings import (
     PartitionFailed,
     RecordSetAppended,
 )
-from shoal.protocol.shallow.unwrap.mirrored import MirroredBatch
+from shoal.protocol.shallow.unwrap.inner_batches import MirroredBatch
 from shoal.protocol.shallow.unwrap.plan import Item, Plan
 from shoal.protocol.wire.crc import Buffer
 from shoal.protocol.wire.error_codes import ErrorCode, error_name

@@ -2,7 +2,7 @@
 
 `prepare` is called for every record set, with or without envelopes, while the caller holds the partition's lock: after
 the first envelope the sequences of a producer differ in a partition, so its batches without envelopes change, too. The
-caller keeps the lock until all of the batch is answered, also before the first envelope (mirror_sequences.py, rule 3).
+caller keeps the lock until all of the batch is answered, also before the first envelope (sequences/mirror.py, rule 3).
 
 Batches of an envelope get the mirror's own stamps: producer id, epoch, transactional bit, sequence. (Source batches
 have -1 in all of them, see `producible_header`.) For the target broker these stamps make a batch part of a transaction,
@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from shoal.protocol.records.batch import HEADER_SIZE, BatchHeader, body_crc
 from shoal.protocol.shallow.unwrap.appended_log import Appended
-from shoal.protocol.shallow.unwrap.mirror_sequences import (
+from shoal.protocol.shallow.unwrap.plan import Item, Plan, Refused, plain_plan
+from shoal.protocol.shallow.unwrap.sequences.mirror import (
     Misplaced,
     OuterStamp,
     Placed,
@@ -27,8 +28,7 @@ from shoal.protocol.shallow.unwrap.mirror_sequences import (
     add_sequence,
     outer_stamp,
 )
-from shoal.protocol.shallow.unwrap.plan import Item, Plan, Refused, plain_plan
-from shoal.protocol.shallow.unwrap.sequence_slots import Keep
+from shoal.protocol.shallow.unwrap.sequences.slots import Keep
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.crc import Buffer
 from shoal.protocol.wire.error_codes import ErrorCode
@@ -104,7 +104,7 @@ class Prepared(NamedTuple):
 
 
 class MirrorProducers:
-    """`slots`: memory, zero at first, that should survive the process. `keep` gets each change (sequence_slots.py)."""
+    """`slots`: memory, zero at first, that should survive the process. `keep` gets each change (slots.py)."""
 
     def __init__(
         self, slots: bytearray | memoryview, *, keep: Keep | None = None, plain_codec: Codec | None = None

@@ -10,7 +10,7 @@ from typing import final
 from shoal.protocol.records.rebatch import split_batch
 from shoal.protocol.shallow.batch_row import OutgoingBatch
 from shoal.protocol.shallow.unwrap.remaining import BatchRange
-from shoal.protocol.shallow.unwrap.sequence import Shape, Stamp
+from shoal.protocol.shallow.unwrap.sequences.own import Shape, Stamp
 from shoal.protocol.wire.crc import Buffer
 
 __all__ = ["OutgoingRecordSet", "halves"]

@@ -15,9 +15,10 @@ So a bad batch is found by bisection, and everything else is appended, as with o
 sends the next batch whatever happens to this one. The answer, also to a retry, is then the error, when everything is
 done. A plan with a mirror's own stamps ends at the bad batch: the broker accepts nothing after a gap in the sequence.
 
-With stamps (`sequence.py`) up to five record sets are in flight. The first one is sent alone, because a broker accepts
-any sequence of an unknown producer id, also after a gap. Without stamps only one is in flight. This also applies to a
-mirror's own stamps: then only the first remaining set may have been sent before, even after a restart of Shoal.
+With stamps (`sequences/own.py`) up to five record sets are in flight. The first one is sent alone, because a broker
+accepts any sequence of an unknown producer id, also after a gap. Without stamps only one is in flight. This also
+applies to a mirror's own stamps: then only the first remaining set may have been sent before, even after a restart of
+Shoal.
 """
 
 from collections import deque
@@ -51,7 +52,7 @@ from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet
 from shoal.protocol.shallow.unwrap.plan import Item, Plan
 from shoal.protocol.shallow.unwrap.remaining import BatchRange
 from shoal.protocol.shallow.unwrap.replay import MAX_REPLAYED_IN_FLIGHT, InDoubtReplay
-from shoal.protocol.shallow.unwrap.sequence import MAX_IN_FLIGHT, InDoubt, Sequence
+from shoal.protocol.shallow.unwrap.sequences.own import MAX_IN_FLIGHT, InDoubt, Sequence
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import TopicPartition

@@ -20,7 +20,7 @@ from collections import deque
 
 from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet
 from shoal.protocol.shallow.unwrap.remaining import BatchRange, Remaining
-from shoal.protocol.shallow.unwrap.sequence import InDoubt, Sequence, Shape, Stamp
+from shoal.protocol.shallow.unwrap.sequences.own import InDoubt, Sequence, Shape, Stamp
 
 __all__ = ["MAX_REPLAYED_IN_FLIGHT", "InDoubtReplay"]
 

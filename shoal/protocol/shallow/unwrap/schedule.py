@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from shoal.protocol.shallow.batch_row import OutgoingBatch
 from shoal.protocol.shallow.unwrap.findings import Finding, Outcome
 from shoal.protocol.shallow.unwrap.plan import Item
-from shoal.protocol.shallow.unwrap.sequence import Stamp
+from shoal.protocol.shallow.unwrap.sequences.own import Stamp
 from shoal.protocol.wire.crc import Buffer
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError

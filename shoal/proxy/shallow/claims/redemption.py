@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN
-from shoal.protocol.shallow.unwrap.plan import MAX_OUTER_BYTES, Refused
+from shoal.protocol.shallow.unwrap.plan import Refused
+from shoal.protocol.shallow.unwrap.plan_record_set import MAX_OUTER_BYTES
 from shoal.protocol.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The file with requests in doubt (protocol/shallow/unwrap/sequence.py), over an orderly stop.
+"""The file with requests in doubt (protocol/shallow/unwrap/sequences/own.py), over an orderly stop.
 
 If a broker does not answer within the drain timeout, or its connection was lost, its requests may or may not be
 appended. The next Shoal gets the mirror's retry and sends the same batches with the same stamps, so the broker
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shoal.protocol.shallow.unwrap.sequence import InDoubt, Sequence, Shape, Stamp
+from shoal.protocol.shallow.unwrap.sequences.own import InDoubt, Sequence, Shape, Stamp
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.shallow.files.deliveries import decode_identity, encode_identity
 from shoal.proxy.shallow.files.kept_lines import KeptLines

@@ -1,4 +1,4 @@
-"""The file with the sequence map of an unwrap listener (protocol/shallow/unwrap/sequence_slots.py), over restarts.
+"""The file with the sequence map of an unwrap listener (protocol/shallow/unwrap/sequences/slots.py), over restarts.
 
     4096 bytes   lines: file type and version; cluster id; number of slots; boot id of the machine when it was written,
                  or that it was closed in order; the rest is zeros
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.protocol.shallow.unwrap.mirror_producers import DEFAULT_SLOTS
-from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
+from shoal.protocol.shallow.unwrap.sequences.slots import SLOT_SIZE
 from shoal.proxy.cluster.state_files import NotOurs, set_aside
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.events.logs import event

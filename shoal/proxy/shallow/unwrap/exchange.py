@@ -30,7 +30,7 @@ from trio.lowlevel import checkpoint
 
 from shoal.protocol.shallow.unwrap.outgoing import halves
 from shoal.protocol.shallow.unwrap.replay import MAX_REPLAYED_IN_FLIGHT
-from shoal.protocol.shallow.unwrap.sequence import MAX_IN_FLIGHT
+from shoal.protocol.shallow.unwrap.sequences.own import MAX_IN_FLIGHT
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.connection.pending import OwnRequests
 from shoal.proxy.net.upstream import UpstreamFault, UpstreamLost

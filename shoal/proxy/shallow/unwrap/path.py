@@ -28,7 +28,8 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.same_offsets.fenced import FencedPartition
 from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN
 from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Prepared
-from shoal.protocol.shallow.unwrap.plan import MAX_OUTER_BYTES, Missing, Plan, Refused, Stripped, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import Missing, Plan, Refused, Stripped
+from shoal.protocol.shallow.unwrap.plan_record_set import MAX_OUTER_BYTES, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
 from shoal.protocol.shallow.unwrap.raw_retries import RawRetries, Retried
 from shoal.protocol.shallow.unwrap.schedule import Schedule
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from shoal.protocol.messages.produce import ProducePartition, ProduceRequest
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.protocol.shallow.envelope import EnvelopeKey
-    from shoal.protocol.shallow.unwrap.sequence import Sequences
+    from shoal.protocol.shallow.unwrap.sequences.own import Sequences
     from shoal.protocol.wire.types import Topic, TopicPartition
     from shoal.proxy.config.settings import ListenerSettings
     from shoal.proxy.connection.connection import Connection

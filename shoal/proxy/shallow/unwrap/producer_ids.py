@@ -1,6 +1,6 @@
 """Shoal's own producer id, from InitProducerId over the first connection that needs it and may request it.
 
-The id belongs to the listener's cluster, not to the connection (protocol/shallow/unwrap/sequence.py). Clients need
+The id belongs to the listener's cluster, not to the connection (protocol/shallow/unwrap/sequences/own.py). Clients need
 permission to use it: brokers before 3.0 require IDEMPOTENT_WRITE on the cluster. A broker without InitProducerId would
 close the connection, so Shoal sends it only if the broker's answer to the client's ApiVersions request lists it.
 """
@@ -18,7 +18,7 @@ import trio
 from shoal.protocol.messages.api_versions import offered
 from shoal.protocol.messages.init_producer_id import encode_init_producer_id, read_init_producer_id
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.shallow.unwrap.sequence import Sequences
+from shoal.protocol.shallow.unwrap.sequences.own import Sequences
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.proxy.connection.pending import EditAnswer, blaming_the_broker
 from shoal.proxy.connection.routes import Route
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as Row
 
     from shoal.protocol.schema.headers import RequestHeader
-    from shoal.protocol.shallow.unwrap.sequence import Sequence
+    from shoal.protocol.shallow.unwrap.sequences.own import Sequence
     from shoal.protocol.wire.types import TopicPartition
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.pending import Answer, PendingAnswer

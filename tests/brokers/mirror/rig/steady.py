@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.protocol.shallow.unwrap.sequence import MAX_IN_FLIGHT
+from shoal.protocol.shallow.unwrap.sequences.own import MAX_IN_FLIGHT
 from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.traffic import Layout, fill
 

@@ -15,7 +15,8 @@ from shoal.protocol.shallow.same_offsets.follow import follow
 from shoal.protocol.shallow.same_offsets.log_ends import LogEnd, LogEnds
 from shoal.protocol.shallow.same_offsets.place import Place, PlaceState
 from shoal.protocol.shallow.unwrap.findings import CopyMisplaced, CopyStopped, Finding
-from shoal.protocol.shallow.unwrap.plan import Plan, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import Plan
+from shoal.protocol.shallow.unwrap.plan_record_set import plan_record_set
 from shoal.protocol.shallow.wrap.runs import WrapContext
 from shoal.protocol.wire.types import TopicPartition
 from tests.protocol.shallow.same_offsets.source_log import ABORT, COMMIT, SourceLog, source_logs

@@ -9,7 +9,8 @@ from shoal.protocol.shallow.envelope import Cover, EnvelopeKey, encode_key
 from shoal.protocol.shallow.same_offsets.fenced import MAX_RESTARTS, FencedPartition
 from shoal.protocol.shallow.same_offsets.log_ends import LogEnd, LogEnds
 from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN, CopyMisplaced, PartitionFailed
-from shoal.protocol.shallow.unwrap.plan import Plan, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import Plan
+from shoal.protocol.shallow.unwrap.plan_record_set import plan_record_set
 from shoal.protocol.wire.crc import crc32c
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.types import TopicPartition

@@ -18,9 +18,10 @@ from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.unwrap.findings import Outcome
 from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Prepared
-from shoal.protocol.shallow.unwrap.plan import Missing, Plan, Refused, Stripped, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import Missing, Plan, Refused, Stripped
+from shoal.protocol.shallow.unwrap.plan_record_set import plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
-from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
+from shoal.protocol.shallow.unwrap.sequences.slots import SLOT_SIZE
 from shoal.protocol.wire.types import TopicPartition
 from tests.support.batches import consumed
 from tests.support.shallow.world import CORRUPT_MESSAGE, INVALID_RECORD, flat, plain

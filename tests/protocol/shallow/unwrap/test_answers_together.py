@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from shoal.protocol.shallow.unwrap.appended_log import AppendedLog
 from shoal.protocol.shallow.unwrap.findings import Finding, OffsetsAppended, RecordSetAppended
 from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet, halves
-from shoal.protocol.shallow.unwrap.plan import Plan, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import Plan
+from shoal.protocol.shallow.unwrap.plan_record_set import plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
-from shoal.protocol.shallow.unwrap.sequence import Sequence, Sequences
+from shoal.protocol.shallow.unwrap.sequences.own import Sequence, Sequences
 from shoal.protocol.wire.types import TopicPartition
 from tests.support.shallow.world import Seen, context, flat, poll, produced, some_batch
 from tests.support.shallow.wrapping import wrap_record_set

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.records.batch import NewRecord
-from shoal.protocol.shallow.unwrap.plan import Missing, Plan, Refused, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import Missing, Plan, Refused
+from shoal.protocol.shallow.unwrap.plan_record_set import plan_record_set
 from shoal.protocol.wire.error_codes import ErrorCode
 from tests.protocol.shallow.strategies import record_sets
 from tests.support.kafka_python import murmur2

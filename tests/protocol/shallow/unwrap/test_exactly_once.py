@@ -18,10 +18,11 @@ from shoal.protocol.records.batch import NewRecord
 from shoal.protocol.shallow.unwrap.appended_log import AppendedLog
 from shoal.protocol.shallow.unwrap.findings import GapIgnored, Outcome, ProducerIdStale, StampsRefused
 from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet, halves
-from shoal.protocol.shallow.unwrap.plan import Plan, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import Plan
+from shoal.protocol.shallow.unwrap.plan_record_set import plan_record_set
 from shoal.protocol.shallow.unwrap.progress import SET_BYTES, PartitionProgress
 from shoal.protocol.shallow.unwrap.replay import MAX_REPLAYED_IN_FLIGHT
-from shoal.protocol.shallow.unwrap.sequence import MAX_IN_FLIGHT, Sequences
+from shoal.protocol.shallow.unwrap.sequences.own import MAX_IN_FLIGHT, Sequences
 from shoal.protocol.wire.types import TopicPartition
 from tests.support.shallow.partition import LAST_SEQUENCE, OK, Partition
 from tests.support.shallow.world import Seen, context, flat, plain, poll, produced, some_batch

@@ -7,7 +7,8 @@ from shoal.protocol.shallow.envelope import Cover, EnvelopeKey, encode_key
 from shoal.protocol.shallow.locator import locator_batch
 from shoal.protocol.shallow.unwrap.appended_log import AppendedLog
 from shoal.protocol.shallow.unwrap.findings import Outcome
-from shoal.protocol.shallow.unwrap.plan import Plan, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import Plan
+from shoal.protocol.shallow.unwrap.plan_record_set import plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
 from shoal.protocol.wire.crc import crc32c
 from shoal.protocol.wire.types import TopicPartition

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.shallow.unwrap.mirror_producers import StampedDeliveries, restamp
-from shoal.protocol.shallow.unwrap.mirror_sequences import Placed, SequenceMap
-from shoal.protocol.shallow.unwrap.plan import Plan, plan_record_set
-from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
+from shoal.protocol.shallow.unwrap.plan import Plan
+from shoal.protocol.shallow.unwrap.plan_record_set import plan_record_set
+from shoal.protocol.shallow.unwrap.sequences.mirror import Placed, SequenceMap
+from shoal.protocol.shallow.unwrap.sequences.slots import SLOT_SIZE
 from tests.protocol.shallow.unwrap.producers_world import LEADER_DIES, TARGET, Mirror, Shoal, StampedBroker
 from tests.support.shallow.world import context, flat, plain, poll, some_batch
 from tests.support.shallow.wrapping import wrap_record_set

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.shallow.unwrap.mirror_sequences import Misplaced, OuterStamp, Placed, SequenceMap
-from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE, Lineage, Outer, SlotTable, slot_key
+from shoal.protocol.shallow.unwrap.sequences.mirror import Misplaced, OuterStamp, Placed, SequenceMap
+from shoal.protocol.shallow.unwrap.sequences.slots import SLOT_SIZE, Lineage, Outer, SlotTable, slot_key
 from shoal.protocol.wire.types import TopicPartition
 
 TARGET, OTHER = TopicPartition("A.orders", 3), TopicPartition("A.orders", 4)

@@ -10,7 +10,8 @@ from shoal.protocol.records.batch import BatchHeader, NewRecord, encode_batch
 from shoal.protocol.shallow.unwrap.appended_log import AppendedLog
 from shoal.protocol.shallow.unwrap.findings import BatchRefused, Outcome
 from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet, halves
-from shoal.protocol.shallow.unwrap.plan import OutgoingBatch, Plan, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import OutgoingBatch, Plan
+from shoal.protocol.shallow.unwrap.plan_record_set import plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
 from shoal.protocol.shallow.unwrap.schedule import Schedule
 from shoal.protocol.wire.compression import Codec

@@ -12,7 +12,8 @@ from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.envelope import decode_key, encode_key
 from shoal.protocol.shallow.unwrap.appended_log import AppendedLog
 from shoal.protocol.shallow.unwrap.findings import EnvelopeAppended, Finding
-from shoal.protocol.shallow.unwrap.plan import Plan, Refused, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import Plan, Refused
+from shoal.protocol.shallow.unwrap.plan_record_set import plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
 from shoal.protocol.shallow.unwrap.reconcile import Discrepancy, Mismatch, Reconciler, mismatch
 from shoal.protocol.wire.crc import crc32c

@@ -4,10 +4,11 @@ from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.shallow.unwrap.appended_log import AppendedLog
 from shoal.protocol.shallow.unwrap.findings import Finding, SetRefused
 from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet
-from shoal.protocol.shallow.unwrap.plan import Plan, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import Plan
+from shoal.protocol.shallow.unwrap.plan_record_set import plan_record_set
 from shoal.protocol.shallow.unwrap.progress import SET_BYTES, PartitionProgress
 from shoal.protocol.shallow.unwrap.schedule import REQUEST_BYTES, Schedule, SendableSet
-from shoal.protocol.shallow.unwrap.sequence import Sequences
+from shoal.protocol.shallow.unwrap.sequences.own import Sequences
 from shoal.protocol.wire.types import TopicPartition
 from tests.support.shallow.world import context, flat, poll, produced, some_batch
 from tests.support.shallow.wrapping import wrap_record_set

@@ -13,7 +13,8 @@ import trio
 
 from shoal.protocol.shallow.envelope import EnvelopeKey, encode_key
 from shoal.protocol.shallow.unwrap.appended_log import Appended, Refusal
-from shoal.protocol.shallow.unwrap.plan import Plan, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import Plan
+from shoal.protocol.shallow.unwrap.plan_record_set import plan_record_set
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.config.settings import Limits
 from shoal.proxy.shallow.files.deliveries import DeliveriesLog, encode_identity

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from shoal.protocol.records.batch import encode_batch
-from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
+from shoal.protocol.shallow.unwrap.sequences.slots import SLOT_SIZE
 from shoal.proxy.cluster.state_files import set_aside
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.shallow.files.producers import ProducersFile

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.protocol.shallow.unwrap.sequence import Sequences
+from shoal.protocol.shallow.unwrap.sequences.own import Sequences
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.config.settings import Limits
 from tests.support.shallow.batches import BATCHES, NONE, OTHERS, records

@@ -25,7 +25,7 @@ epoch and sends everything in flight again, and a transactional one can only abo
 which a transactional producer may respond with sequence 0 in the same epoch and transaction, as if nothing had been
 appended; INVALID_PRODUCER_EPOCH and PRODUCER_FENCED, which state a wrong cause, and the second is always fatal.
 
-The map is in a buffer (sequence_slots.py). If that is in a file, it survives the process: a killed Shoal finds it
+The map is in a buffer (slots.py). If that is in a file, it survives the process: a killed Shoal finds it
 again, and a mirror continues its open transaction. It is written before anything is sent, so it is never behind. An old
 map would be worse than none: the owner of the buffer must never restore one.
 """
@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from shoal.protocol.records.batch import BatchHeader
-from shoal.protocol.shallow.unwrap.sequence_slots import Keep, Lineage, Outer, SlotTable, slot_key
+from shoal.protocol.shallow.unwrap.sequences.slots import Keep, Lineage, Outer, SlotTable, slot_key
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.types import TopicPartition
 

@@ -21,7 +21,8 @@ from shoal.protocol.records.batch import (
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.envelope import MAGIC, decode_key, encode_key
 from shoal.protocol.shallow.token import TOKEN_BYTES, token_header
-from shoal.protocol.shallow.unwrap.plan import Missing, OutgoingBatch, Plan, Refused, Stripped, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import Missing, OutgoingBatch, Plan, Refused, Stripped
+from shoal.protocol.shallow.unwrap.plan_record_set import plan_record_set
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.error_codes import ErrorCode
 from tests.protocol.shallow.strategies import log_records, record_sets
