@@ -36,7 +36,8 @@ from shoal.proxy.config.settings import (
     PortRange,
     ShallowSettings,
 )
-from shoal.proxy.listener.listener import Listener
+from shoal.proxy.listener.admission import Strangers
+from shoal.proxy.listener.listener import Listener, Shared
 from shoal.proxy.shallow.files.producers import ProducersFile
 from shoal.proxy.shallow.monitor.monitor import MirrorMonitors
 from shoal.proxy.shallow.unwrap import path as unwrap
@@ -181,7 +182,8 @@ class World:
         self.cluster = Cluster(settings, Limits())
         self.cluster.learn(self._metadata())
         with patch.object(unwrap, "ProducersFile", partial(_SmallFile, self.memory)):
-            self.listener = Listener(_SETTINGS, self.cluster, Limits(), self._path)
+            shared = Shared(strangers=Strangers(Limits()))
+            self.listener = Listener(_SETTINGS, self.cluster, Limits(), self._path, shared)
             self.path.begin()
 
     def _path(self, listener: Listener) -> UnwrapPath:

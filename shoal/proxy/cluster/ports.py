@@ -1,33 +1,19 @@
 """Which broker of a listener has which port: stable while the process runs, and across restarts with a state file.
 
-Pure, except `read_state` and `write_state`. A node keeps its port; a new node of a range gets the lowest unused port; a
+A node keeps its port; a new node of a range gets the lowest unused port; a
 port of another program is skipped and never offered again. A `PortMap` is used exactly as the operator wrote it.
-
-The state file also has each broker's address. So a client with cached metadata can reconnect to a broker's port and
-reach that broker right after a start of Shoal, before Shoal has read any metadata.
 """
 
 from __future__ import annotations
 
-import json
-import os
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.proxy.cluster.state_files import NotOurs
 from shoal.proxy.config.settings import Address, PortMap, PortRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
     from shoal.proxy.config.settings import NodePorts
 
-__all__ = ["CorruptState", "NoPort", "Nodes", "PortAssignments", "SavedPorts", "read_state", "write_state"]
-
-_STATE_VERSION = 2
-_READABLE = (1, _STATE_VERSION)  # 1 had no cluster
-_BEGINNING = '{\n "version": '  # of every state file that Shoal writes
+__all__ = ["NoPort", "Nodes", "PortAssignments", "SavedPorts"]
 
 Nodes = dict[int, tuple[int, Address | None]]
 """Node id -> (listening port, the broker's own address as last seen)."""
@@ -42,10 +28,6 @@ class SavedPorts(NamedTuple):
 
     nodes: Nodes
     cluster: str | None = None
-
-
-class CorruptState(Exception):
-    """A state file of Shoal that cannot be used; the message says why."""
 
 
 class PortAssignments:
@@ -114,73 +96,3 @@ class PortAssignments:
         return (
             f"listener {self._listener!r}: port {port} of broker {node_id} is taken by another program: set another one"
         )
-
-
-def read_state(path: Path, listener: str) -> SavedPorts:
-    """The state from `write_state`; empty if there is no such file. Raises NotOurs, CorruptState, or OSError."""
-    try:
-        text = path.read_bytes().decode(errors="replace")
-    except FileNotFoundError:
-        return SavedPorts({})
-    try:
-        state = json.loads(text)
-        version, owner = state["version"], state["listener"]
-    except (ValueError, KeyError, TypeError) as error:
-        if text and not text.startswith(_BEGINNING):
-            raise NotOurs(path, f"a state file of listener {listener!r}") from None
-        raise CorruptState(f"it is not whole: {error}" if text else "it is empty") from None
-    if owner != listener:
-        raise NotOurs(path, f"a state file of listener {listener!r}, but of {owner!r}")
-    if version not in _READABLE:
-        raise CorruptState(f"it is of version {version!r}, and this Shoal writes {_STATE_VERSION}")
-    try:
-        cluster = state.get("cluster")
-        return SavedPorts(dict(_parse(state)), cluster if isinstance(cluster, str) else None)
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptState(f"it is damaged: {error}") from None
-
-
-def _parse(state: Mapping[str, object]) -> Iterator[tuple[int, tuple[int, Address | None]]]:
-    nodes = state["nodes"]
-    if not isinstance(nodes, dict):
-        raise ValueError("nodes is not a table")
-    seen: set[int] = set()
-    for node_id, node in nodes.items():
-        port, host, upstream_port = node["port"], node["host"], node["upstream_port"]
-        if not (
-            isinstance(port, int) and 0 < port < 65536 and isinstance(host, str) and isinstance(upstream_port, int)
-        ):
-            raise ValueError(f"node {node_id} is {node!r}")
-        if port in seen:
-            raise ValueError(f"two nodes have port {port}")
-        seen.add(port)
-        yield int(node_id), (port, Address(host, upstream_port) if host else None)
-
-
-def write_state(path: Path, listener: str, nodes: Nodes, cluster: str | None = None) -> None:
-    """Replace the file atomically. Raises OSError."""
-    state = {
-        "version": _STATE_VERSION,
-        "listener": listener,
-        "cluster": cluster,
-        "nodes": {
-            str(node_id): {
-                "port": port,
-                "host": address.host if address else "",
-                "upstream_port": address.port if address else 0,
-            }
-            for node_id, (port, address) in sorted(nodes.items())
-        },
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        with temporary.open("w") as file:
-            file.write(json.dumps(state, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())  # otherwise a machine crash may leave an empty file
-        os.replace(temporary, path)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink()
-        raise

@@ -19,7 +19,7 @@ from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import chain, count
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 import trio
@@ -32,7 +32,6 @@ from shoal.proxy.config.changes import diff
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.reread import summary
 from shoal.proxy.config.settings import Drain, Mode
-from shoal.proxy.connection.clients import Clients
 from shoal.proxy.connection.timeouts import CHECK_SECONDS, watch
 from shoal.proxy.events.logs import event
 from shoal.proxy.lifecycle.reload import Prepared, Reload, Serving, as_fields, as_text, checked_in_force
@@ -40,7 +39,7 @@ from shoal.proxy.lifecycle.state import ServerEvent, ServerState, after
 from shoal.proxy.lifecycle.supervisor import STOPPING, notify
 from shoal.proxy.lifecycle.waiting import until_clients_gone
 from shoal.proxy.listener.admission import Strangers
-from shoal.proxy.listener.listener import Listener
+from shoal.proxy.listener.listener import Listener, Shared
 from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.listener.sockets import ListeningSockets
 from shoal.proxy.net.fast_lane import FastLane
@@ -115,9 +114,13 @@ class Server:
         self.draining = trio.Event()
         self._also_listening: dict[str, socket.socket] = {}
         self._error: OperatorError | None = None
-        self.clients = Clients()
-        self._strangers = Strangers(settings.limits)
-        self._numbers = count(1)  # of client connections, in both captures
+        self._shared = Shared(
+            strangers=Strangers(settings.limits),
+            sockets=self._serving.sockets,
+            raw_capture=self.raw_capture,
+            accepts=accepts,
+        )
+        self.clients = self._shared.clients
         self._running: trio.Nursery | None = None  # the listeners
         try:
             for listener in settings.listeners:
@@ -166,14 +169,9 @@ class Server:
             cluster,
             settings.limits,
             paths.get(listener.mode, PlainPath),
-            self._strangers,
-            sockets=self._serving.sockets,
+            self._shared,
             former=former,
-            numbers=self._numbers,
-            clients=self.clients,
             counts_apis=settings.admin.listen is not None,
-            raw_capture=self.raw_capture,
-            accepts=self._accepts,
             fail=fail,
         )
 
@@ -397,7 +395,7 @@ class Server:
         assert self._running is not None
         assert self._services is not None
         begun = reload.apply()
-        self._strangers.use(self.settings.limits)
+        self._shared.strangers.use(self.settings.limits)
         self._tls.use(self.tls)
         if self.capture is not None:
             self.capture.use_tags(self.settings.tags)

@@ -7,7 +7,7 @@ Ports are bound synchronously: the port of a new broker is open before the answe
 state file and of an explicit map are bound at start-up, so that a client with cached metadata can reconnect to any of
 them after a restart of Shoal. With `routing = "sni"` all brokers share the bootstrap port, and have a name each.
 
-`cluster.ports` decides which port a broker gets, and reads and writes the state file. Here they are bound.
+`cluster.ports` decides which port a broker gets; `cluster.ports_file` keeps it across restarts. Here they are bound.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import trio
 
 from shoal.proxy.cluster.bound_port import BoundPort
 from shoal.proxy.cluster.cluster import NotLearned, NotReached
-from shoal.proxy.cluster.ports import CorruptState, NoPort, PortAssignments, SavedPorts, read_state, write_state
-from shoal.proxy.cluster.state_files import NotOurs, set_aside, unreadable
+from shoal.proxy.cluster.ports import NoPort, PortAssignments, SavedPorts
+from shoal.proxy.cluster.ports_file import PortsFile
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import WILDCARDS, Address, PortMap, PortRange
 from shoal.proxy.events.logs import event, more_of_this_kind
@@ -32,7 +32,6 @@ from shoal.proxy.listener.sockets import ListeningSockets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from shoal.proxy.cluster.cluster import Cluster
     from shoal.proxy.cluster.ports import Nodes
@@ -84,16 +83,16 @@ class BrokerPorts:
         self._names = names
         self._welcome = welcome
         self._complain = complain
-        self._state_failed = state_failed
         self._accepting: trio.Nursery | None = None
         self.prepared: _Ports | None = None
         self._was_open = False
         self._is_closed = False
         self._is_frozen = False  # another Shoal takes over
-        self._is_unsaved = False
         self._sockets = sockets or ListeningSockets()
+        is_ours = self._sockets.opens_ports
+        self._file = PortsFile(settings.name, is_ours=is_ours, complain=complain, failed=state_failed)
         if former is None:
-            self._saved_state = self._sockets.saved(settings.name) or _read_state(settings)
+            self._saved_state = self._sockets.saved(settings.name) or self._file.load(settings.nodes)
         else:
             self._saved_state = former.state()
         self._ports = self._plan(settings, self._saved_state.nodes)
@@ -145,7 +144,7 @@ class BrokerPorts:
     def freeze(self, *, frozen: bool) -> None:
         """While another Shoal takes over, the ports are those that it has got, and the state file is its own."""
         self._is_frozen = frozen
-        if self._is_unsaved and not frozen:
+        if self._file.freeze(frozen=frozen):
             self._save()
 
     # -- other ports, while it runs ----------------------------------------------------------------------------------
@@ -379,22 +378,7 @@ class BrokerPorts:
         log.info("broker-port", extra=values)
 
     def _save(self) -> None:
-        self._is_unsaved = self._is_frozen
-        if self._is_frozen or not self._sockets.opens_ports:
-            return
-        nodes = self._settings.nodes
-        if isinstance(nodes, PortRange) and nodes.state_file is not None:
-            try:
-                write_state(nodes.state_file, self._name, self._assignments.nodes, self._saved_state.cluster)
-            except OSError as error:
-                self._state_failed()
-                self._complain(
-                    "ports-file-not-written",
-                    f"cannot write {nodes.state_file} ({error.strerror}): Shoal goes on, and brokers may get other "
-                    "ports after a restart. Make room, or choose another state-dir, and restart Shoal",
-                    file=str(nodes.state_file),
-                    error=error.strerror,
-                )
+        self._file.save(self._settings.nodes, self.state())
 
     def _identified(self, cluster: str) -> None:
         """The state file may belong to another cluster."""
@@ -405,11 +389,7 @@ class BrokerPorts:
                 if self._cluster.brokers.get(node_id) == address:
                     self._cluster.brokers.pop(node_id, None)
             self._assignments.forget_addresses()
-            nodes = self._settings.nodes
-            is_ours = self._sockets.opens_ports and not self._is_frozen
-            if isinstance(nodes, PortRange) and nodes.state_file is not None and is_ours:
-                with suppress(OSError):  # then it is overwritten: the file is Shoal's
-                    _discard(self._settings, nodes.state_file, f"of cluster {known}, and this is {cluster}")
+            self._file.discard(self._settings.nodes, f"of cluster {known}, and this is {cluster}")
         if known != cluster and self._assignments.nodes:
             self._save()
 
@@ -425,36 +405,3 @@ def _resolve(settings: ListenerSettings) -> tuple[int, str]:
         raise OperatorError.of(f"listener {settings.name!r}", what) from error
     family, _, _, _, address = found[0]
     return family, str(address[0])
-
-
-def _read_state(settings: ListenerSettings) -> SavedPorts:
-    """Raises OperatorError."""
-    state_file: Path | None = settings.nodes.state_file if isinstance(settings.nodes, PortRange) else None
-    if state_file is None:
-        return SavedPorts({})
-    try:
-        state = read_state(state_file, settings.name)
-    except NotOurs as error:
-        raise OperatorError.of(f"listener {settings.name!r}", str(error)) from error
-    except CorruptState as error:
-        try:
-            _discard(settings, state_file, str(error))
-        except OSError as failure:
-            what = f"{state_file} cannot be used ({error}) and cannot be renamed: {failure.strerror}: remove it"
-            raise OperatorError.of(f"listener {settings.name!r}", what) from failure
-        return SavedPorts({})
-    except OSError as error:
-        raise OperatorError.of(f"listener {settings.name!r}", unreadable(state_file, error)) from error
-    if state.nodes:
-        text = f"listener {settings.name!r}: loaded {state_file}: brokers keep their ports"
-        log.info("ports-file-loaded", extra=event(text, listener=settings.name, file=str(state_file)))
-    return state
-
-
-def _discard(settings: ListenerSettings, state_file: Path, why: str) -> None:
-    """Raises OSError."""
-    aside = set_aside(state_file)
-    name = settings.name
-    text = f"listener {name!r}: discarded {state_file} ({why}), kept as {aside.name}: brokers may get other ports"
-    values = event(text, listener=name, file=str(state_file), kept_as=aside.name, error=why)
-    log.warning("ports-file-discarded", extra=values)

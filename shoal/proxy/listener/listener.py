@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ from shoal.proxy.listener.reception import Reception
 from shoal.proxy.listener.refuse_login import REFUSED_LOGINS
 from shoal.proxy.listener.refuse_tokens import REFUSED_TOKENS
 from shoal.proxy.listener.server_names import names_of
+from shoal.proxy.listener.sockets import ListeningSockets
 from shoal.proxy.statistics import CloseCause, ListenerStatistics, Tally, Traffic, with_earlier
 
 if TYPE_CHECKING:
@@ -51,13 +52,12 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.routes import RouteTable
     from shoal.proxy.listener.admission import Guest
     from shoal.proxy.listener.server_names import ServerNames
-    from shoal.proxy.listener.sockets import ListeningSockets
     from shoal.proxy.net.client import Client
     from shoal.proxy.net.tls.contexts import TlsContext
     from shoal.proxy.net.transport import Buffer
     from shoal.proxy.statistics import PathStatistics
 
-__all__ = ["Listener"]
+__all__ = ["Listener", "Shared"]
 
 log = logging.getLogger("shoal.listener")
 
@@ -66,12 +66,24 @@ def _raise(error: OperatorError) -> None:
     raise error
 
 
-class Listener:
-    """What all listeners share is the server's: strangers, `numbers` of client connections, `clients`, the capture.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What all listeners of a server share. `numbers`: of client connections, in both captures.
 
-    `fail` ends the server. `accepts` False: other processes accept at its ports. `former`: the listener that this one
-    replaces; an unwrapping one hands its path on, because what it knows of appended batches is in use until its last
-    connection has ended.
+    `accepts` False: other processes accept at their ports.
+    """
+
+    strangers: Strangers
+    sockets: ListeningSockets = field(default_factory=ListeningSockets)
+    numbers: Iterator[int] = field(default_factory=partial(count, 1))
+    clients: Clients = field(default_factory=Clients)
+    raw_capture: FrameCapture | None = None
+    accepts: bool = True
+
+
+class Listener:
+    """`fail` ends the server. `former`: the listener that this one replaces; an unwrapping one hands its path on,
+    because what it knows of appended batches is in use until its last connection has ended.
     """
 
     def __init__(
@@ -80,15 +92,10 @@ class Listener:
         cluster: Cluster,
         limits: Limits,
         path: Callable[[Listener], Path[Connection]],
-        strangers: Strangers | None = None,
+        shared: Shared,
         *,
-        sockets: ListeningSockets | None = None,
         former: Listener | None = None,
-        numbers: Iterator[int] | None = None,
-        clients: Clients | None = None,
-        raw_capture: FrameCapture | None = None,
         counts_apis: bool = False,
-        accepts: bool = True,
         fail: Callable[[OperatorError], None] = _raise,
     ) -> None:
         self.settings = settings
@@ -96,10 +103,8 @@ class Listener:
         self.cluster = cluster
         self.limits = limits
         self.fail = fail
-        self._numbers = count(1) if numbers is None else numbers
-        self.clients = Clients() if clients is None else clients
-        self._raw_capture = raw_capture
-        self._accepts = accepts
+        self._shared = shared
+        self.clients = shared.clients
         self._former = former
         self._earlier: tuple[PathStatistics, ...] = ()  # of paths of former listeners that have ended
         self.tally: Tally = Tally() if former is None else former.tally
@@ -113,7 +118,7 @@ class Listener:
         self.reception = Reception(
             settings,
             limits,
-            strangers or Strangers(limits),
+            shared.strangers,
             tally=self.tally,
             throttle=self.throttle,
             demands_login=self.demands_login,
@@ -125,7 +130,7 @@ class Listener:
             settings,
             cluster,
             self._names,
-            sockets=sockets,
+            sockets=shared.sockets,
             former=None if former is None else former.ports,
             welcome=self.reception.welcome,
             complain=self.complain,
@@ -205,9 +210,9 @@ class Listener:
         async with trio.open_nursery() as self._serving:
             async with trio.open_nursery() as accepting:
                 self.reception.tasks = accepting
-                if self._accepts:
+                if self._shared.accepts:
                     accepting.start_soon(self.ports.accept)
-                if self._accepts and self.login is not None:
+                if self._shared.accepts and self.login is not None:
                     accepting.start_soon(self.login.keep_fresh)
                 await self._draining.wait()
                 accepting.cancel_scope.cancel()
@@ -282,13 +287,11 @@ class Listener:
     def _begin(self, bound_port: BoundPort, client: Client, guest: Guest) -> None:
         """Serve a client from its first request on."""
         assert self._serving is not None
-        number = next(self._numbers)
+        number, capture = next(self._shared.numbers), self._shared.raw_capture
         bound_port = self.ports.asked_for(bound_port, client.server_name)
-        if self._raw_capture is not None:
+        if capture is not None:
             about = f"listener {self.name}: {bound_port}"
-            client = replace(
-                client, transport=self._raw_capture.tap(client.transport, number, bound_port.node_id, about)
-            )
+            client = replace(client, transport=capture.tap(client.transport, number, bound_port.node_id, about))
         connection = Connection(client, bound_port, self, number, guest)
         self.connections.add(connection)
         self._serving.start_soon(connection.run, name="a connection")  # else trio writes a name for each

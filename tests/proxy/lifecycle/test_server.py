@@ -16,7 +16,8 @@ import trio
 import trio.testing
 
 from shoal.protocol.schema.api import ApiKey
-from shoal.proxy.cluster.ports import NoPort, write_state
+from shoal.proxy.cluster.ports import NoPort
+from shoal.proxy.cluster.ports_file import write_state
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import Address, ClusterSettings, Limits, ListenerSettings, PortMap, PortRange, Settings
 from shoal.proxy.lifecycle.serve import serve

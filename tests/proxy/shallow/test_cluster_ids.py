@@ -13,7 +13,8 @@ import trio
 from shoal.protocol.messages.metadata import encode_metadata_request
 from shoal.protocol.records.batch import encode_batch
 from shoal.protocol.shallow.wrap.eligible import Reason
-from shoal.proxy.cluster.ports import Nodes, SavedPorts, read_state, write_state
+from shoal.proxy.cluster.ports import Nodes, SavedPorts
+from shoal.proxy.cluster.ports_file import read_state, write_state
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import Address, Limits
 from shoal.proxy.shallow.files.producers import ProducersFile
