@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager, suppress
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,10 +69,12 @@ def read_until(process: subprocess.Popen[str], words: str) -> str:
 
 
 @contextmanager
-def without_descriptors(pid: int) -> Iterator[None]:
-    """The process (0: this one) can open nothing more, as at its limit of open files."""
+def without_descriptors(pid: int, *, spare: int = 0) -> Iterator[None]:
+    """The process (0: this one) can open nothing more, as at its limit of open files. `spare`: so many are left."""
     former = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, former[1]))
+    used = {int(name) for name in os.listdir(f"/proc/{pid or 'self'}/fd")}
+    limit = next(islice((number for number in count() if number not in used), spare, None))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, former[1]))
     try:
         yield
     finally:

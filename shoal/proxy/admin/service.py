@@ -47,6 +47,10 @@ class AdminService:
             return _Move(self, self._port, None)
         from shoal.proxy.admin.listener import AdminPort
 
+        if self._serve is None:
+            from shoal.proxy.admin.pages import serve_admin
+
+            self._serve = serve_admin
         return _Move(self, self._port, AdminPort(listen, sockets))
 
     def use(self, port: AdminPort | None) -> None:
@@ -74,12 +78,9 @@ class AdminService:
         """Until cancelled."""
         if port is None:
             await trio.sleep_forever()
-        elif self._serve is not None:
-            await self._serve(port, server)
         else:
-            from shoal.proxy.admin.pages import serve_admin
-
-            await serve_admin(port, server)
+            assert self._serve is not None  # it comes with the port
+            await self._serve(port, server)
 
     def _announce(self, server: Server) -> None:
         port = self._port

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from functools import cache
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ _REQUIRED = re.compile(r"""(?P<what>[^;]+?) *; *extra == ["'](?P<extra>[^"']+)["
 _EXTRA = re.compile(r"shoal\[(?P<extras>[^]]+)\]")
 
 
+@cache  # read at the start: later no file may be left to open
 def shoal_version() -> str:
     try:
         return version("shoal")

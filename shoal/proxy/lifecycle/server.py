@@ -344,6 +344,9 @@ class Server:
         except OperatorError as error:
             self._refuse([str(problem) for problem in error.problems])
             return None
+        except (OSError, ImportError) as error:  # at the limit of open files no module can be loaded
+            self._refuse([f"what it needs cannot be loaded: {getattr(error, 'strerror', None) or error}"])
+            return None
         self._apply(reload)
         if part is not None:
             part.apply()

@@ -18,6 +18,7 @@ from shoal.proxy.lifecycle.reloads import watch_file
 from shoal.scenarios.kafka.process import until
 from tests.support.admin import get_json, scrape
 from tests.support.processes import without_descriptors
+from tests.support.rig import fake_broker
 from tests.support.shoal_process import ShoalProcess, free_port_block, running_shoal, write_toml
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 def document(port: int, work: Path, **more: Any) -> dict[str, object]:
     return {
         "state-dir": str(work / "state"),
-        **more,
         "cluster": [{"name": "c", "bootstrap": "127.0.0.1:1"}],
+        **more,
         "listener": [
             {"name": "l", "cluster": "c", "listen": f"127.0.0.1:{port}", "ports": f"{port + 1}-{port + 5}"},
             *more.get("listener", []),
@@ -106,6 +107,24 @@ async def test_at_the_limit_of_open_files_a_reload_waits(tmp_path: Path) -> None
             await until(lambda: bool(logged(shoal, "control-accept-failed")), within=60, what="the error")
         await until(lambda: bool(done), within=60, what="the answer")
         assert (done[0].returncode, done[0].stderr) == (0, "")
+
+
+async def test_an_admin_listener_that_takes_the_last_descriptor_ends_nothing(tmp_path: Path) -> None:
+    port = free_port_block(20)
+    async with fake_broker() as made:
+        more = {"cluster": [{"name": "c", "bootstrap": str(made.address)}]}
+        async with running_shoal(shoal_of(port, tmp_path, **more)) as shoal:
+            await until(lambda: bool(logged(shoal, "brokers-not-learned")), within=60, what="the broker")
+            write_toml(
+                tmp_path / "shoal.toml", document(port, tmp_path, admin={"listen": f"127.0.0.1:{port + 10}"}, **more)
+            )
+            with without_descriptors(shoal.pid, spare=1):
+                os.kill(shoal.pid, signal.SIGHUP)
+                await until(
+                    lambda: bool(logged(shoal, "files-reread")), within=60, what="the reload", process=shoal.process
+                )
+            assert logged(shoal, "reloaded")
+            assert (await get_json(port + 10, "/status"))["state"] == "serving"
 
 
 async def test_the_admin_listener_opens_moves_and_closes(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import random
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.listener_api import Path as ListenerPath
+    from shoal.proxy.lifecycle.reload import Prepared
     from shoal.proxy.lifecycle.server import Paths
     from shoal.proxy.listener.listener import Listener
 
@@ -506,6 +508,29 @@ async def test_a_wrong_file_refuses_everything(caplog: pytest.LogCaptureFixture,
         assert await r.server.reconfigure(load, r.paths) is None
         assert "shoal.toml: is not valid TOML: no" in r.refused()
         await works(client, 2)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.EMFILE, os.strerror(errno.EMFILE)), ImportError("libssl.so.3: Too many open files")],
+    ids=["file", "library"],
+)
+async def test_a_module_that_cannot_be_loaded_refuses_everything(
+    caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    """As at the limit of open files."""
+
+    def prepare(settings: Settings) -> Prepared:
+        raise error
+
+    async with running(caplog) as r:
+        client = await r.client()
+        wanted = replace(r.settings, limits=replace(r.settings.limits, drain_seconds=3))
+        assert await r.server.reconfigure(lambda: wanted, r.paths, prepare) is None
+        assert "what it needs cannot be loaded: " in r.refused()
+        assert "Too many open files" in r.refused()
+        assert r.settings is not wanted
+        await works(client)
 
 
 async def test_what_needs_a_restart_is_named_and_left(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
