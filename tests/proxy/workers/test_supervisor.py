@@ -2,13 +2,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+import trio.testing
+
 from shoal.proxy.config.problems import Problem
-from shoal.proxy.config.settings import Settings
+from shoal.proxy.config.settings import Address, ClusterSettings, ListenerSettings, Mode, Settings
 from shoal.proxy.lifecycle.state import ServerState
 from shoal.proxy.lifecycle.tenure import Tenure
 from shoal.proxy.listener.sockets import ListeningSockets
 from shoal.proxy.workers.links import Message, Word
 from shoal.proxy.workers.supervisor import Supervisor, pause_after
+from tests.support.rig import free_range
 
 if TYPE_CHECKING:
     import pytest
@@ -26,3 +30,19 @@ async def test_a_fault_that_all_workers_find_is_reported_once(caplog: pytest.Log
     supervisor._table.close()
     assert supervisor.state is ServerState.ENDING
     assert not caplog.records
+
+
+async def test_only_the_worker_of_mirrors_can_say_that_their_files_are_closed() -> None:
+    held = Tenure(directory=None, taking=None, sockets=ListeningSockets())
+    mirror = ListenerSettings(name="l", cluster="c", mode=Mode.UNWRAP, port=0, nodes=free_range())
+    cluster = ClusterSettings(name="c", bootstrap=(Address("127.0.0.1", 1),))
+    supervisor = Supervisor(Settings(clusters=(cluster,), listeners=(mirror,), workers=2), None, held)
+    one, other = supervisor.workers.values()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(supervisor.until_released)
+        supervisor._hear(other, Message(Word.RELEASED))
+        await trio.testing.wait_all_tasks_blocked()
+        assert nursery.child_tasks
+        supervisor._hear(one, Message(Word.RELEASED))
+    supervisor.close()
+    supervisor._table.close()

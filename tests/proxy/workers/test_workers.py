@@ -17,7 +17,7 @@ from shoal.scenarios.kafka.process import until
 from tests.support.admin import ask as get
 from tests.support.admin import get_json, scrape, values
 from tests.support.processes import without_descriptors
-from tests.support.rig import BrokerSide, FakeBroker, Peer, correlation_id, echo, fake_broker, request
+from tests.support.rig import BrokerSide, FakeBroker, Peer, api_key, correlation_id, echo, fake_broker, request
 from tests.support.shoal_process import ShoalProcess, listening_ports, running_shoal, write_toml
 
 if TYPE_CHECKING:
@@ -296,22 +296,30 @@ async def test_one_shoal_hands_over_to_two_workers_and_back(tmp_path: Path) -> N
             await connected(stack, shoals.first, 2)
 
 
+def with_mirror(
+    work: Path, source: FakeBroker, target: FakeBroker, **document: object
+) -> tuple[Workers, dict[int, str]]:
+    """-> also the names of the mirror's two listeners, by their bootstrap ports."""
+    two = Workers(work, source, **document)
+    two._document["cluster"] = [
+        {"name": "c", "bootstrap": str(source.address)},
+        {"name": "d", "bootstrap": str(target.address)},
+    ]
+    ports = {two.other: "source", two.other + 1: "target"}
+    listeners: list[dict[str, object]] = [
+        {"name": "source", "cluster": "c", "mode": "wrap", "pair": "target"},
+        {"name": "target", "cluster": "d", "mode": "unwrap"},
+    ]
+    for number, (port, listener) in enumerate(zip(ports, listeners, strict=True)):
+        listener["listen"] = f"127.0.0.1:{port}"
+        listener["ports"] = {"1": two.first + 6 + number}
+    two.write(*listeners)
+    return two, ports
+
+
 async def test_mirrors_are_in_the_first_worker_only_also_after_its_end(tmp_path: Path) -> None:
     async with fake_broker() as source, fake_broker() as target:
-        two = Workers(tmp_path, source)
-        two._document["cluster"] = [
-            {"name": "c", "bootstrap": str(source.address)},
-            {"name": "d", "bootstrap": str(target.address)},
-        ]
-        ports = {two.other: "source", two.other + 1: "target"}
-        listeners: list[dict[str, object]] = [
-            {"name": "source", "cluster": "c", "mode": "wrap", "pair": "target"},
-            {"name": "target", "cluster": "d", "mode": "unwrap"},
-        ]
-        for number, (port, listener) in enumerate(zip(ports, listeners, strict=True)):
-            listener["listen"] = f"127.0.0.1:{port}"
-            listener["ports"] = {"1": two.first + 6 + number}
-        two.write(*listeners)
+        two, ports = with_mirror(tmp_path, source, target)
         async with running_shoal(two.shoal):
             one, other = await two.until_serving()
             assert ports.keys() <= listening_ports(one["pid"])
@@ -322,3 +330,37 @@ async def test_mirrors_are_in_the_first_worker_only_also_after_its_end(tmp_path:
             assert not ports.keys() & listening_ports(other["pid"])
             assert (await get_json(two.admin, "/status"))["listeners"][1]["flows"] == []
         assert (tmp_path / "state" / "target.producers").exists()
+
+
+@pytest.mark.slow
+async def test_a_takeover_waits_for_the_mirrors_of_the_first_worker_also_when_the_others_have_ended(
+    tmp_path: Path,
+) -> None:
+    go_on = trio.Event()
+
+    async def late(side: BrokerSide, frame: bytes) -> None:
+        if api_key(frame) == 300:
+            await go_on.wait()
+        await echo(side, frame)
+
+    async with fake_broker() as source, fake_broker() as target, AsyncExitStack() as stack:
+        target.answer = late
+        two, _ = with_mirror(tmp_path, source, target, limits={"drain-seconds": _WITHIN})
+        await stack.enter_async_context(running_shoal(two.shoal))
+        await two.until_serving()
+        mirror = Peer(await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", two.other + 1)))
+        await mirror.send(request(300, 0, 1, b"in flight"))
+        await until(lambda: any(api_key(frame) == 300 for frame in target.received), within=_WITHIN, what="the request")
+        before = two.shoal.begin_takeover()
+        await until(lambda: bool(two.lines("worker-serves")), within=_WITHIN, what="the new worker 2")
+        await until(
+            lambda: bool(two.lines("takeover-waits")), within=_WITHIN, what="the warning", process=two.shoal.process
+        )
+        go_on.set()
+        assert (await mirror.frame()).endswith(b"in flight")
+        await mirror.leave()
+        await until(
+            lambda: not before.running, within=_WITHIN, what="the Shoal before to end", process=two.shoal.process
+        )
+        await two.until_serving()
+        assert two.lines("worker-serves")[-1]["worker"] == 1
