@@ -95,6 +95,10 @@ class BoundPort:
         return self._watch is not None
 
     @property
+    def is_closed(self) -> bool:
+        return self._accepting.cancel_called
+
+    @property
     def leads_nowhere(self) -> bool:
         """True if the address of this port's broker is unknown, as right after a start with mapped ports."""
         return self.node_id is not None and self.node_id not in self.cluster.brokers

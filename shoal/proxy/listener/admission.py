@@ -152,8 +152,12 @@ class Admission:
             self.strangers.enter(group)
         return guest
 
+    def allows(self, host: str) -> bool:
+        """By the list of addresses alone."""
+        return not self._allowed or host in self._allowed
+
     def _address_refusal(self, host: str, group: Group, now: float) -> CloseCause | None:
-        if self._allowed and host not in self._allowed:
+        if not self.allows(host):
             return CloseCause.ADDRESS_REFUSED
         if not self._counts_addresses:
             return None

@@ -124,7 +124,11 @@ class Reception:
         self, bound_port: BoundPort, sock: socket.socket, guest: Guest, peer: Address, has_header: bool
     ) -> None:
         try:
-            client = await self._greeting.receive(sock, guest, has_header=has_header)
+            greeting = self._greeting
+            client = await greeting.receive(sock, guest, has_header=has_header)
+            if self._greeting is not greeting and self._is_shut_out(bound_port, client):
+                await _take_leave(sock)
+                raise GreetingFailed(CloseCause.DRAINED)
             self._tally.handshakes += self._greeting.has_handshake
             if not self._demands_login():
                 guest.logged_in()
@@ -144,6 +148,10 @@ class Reception:
             await _take_leave(sock)
             self._end(sock, guest, GreetingFailed(CloseCause.DRAINED), peer)
             raise
+
+    def _is_shut_out(self, bound_port: BoundPort, client: Client) -> bool:
+        """By a reload, as connections that have begun are (`Listener.prepare`)."""
+        return bound_port.is_closed or not self._admission.allows(client.peer.host)
 
     def _end(self, sock: socket.socket, guest: Guest, failure: GreetingFailed, peer: Address) -> None:
         sock.close()

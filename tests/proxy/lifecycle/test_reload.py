@@ -40,9 +40,10 @@ from shoal.proxy.lifecycle.server import Server
 from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.shallow.paths import ShallowPaths
 from shoal.proxy.shallow.unwrap.path import UnwrapPath
+from shoal.proxy.statistics import CloseCause
 from shoal.scenarios.kafka.ports import free_port_block
 from tests.support.rig import DEADLINE, BrokerSide, FakeBroker, Peer, echo, free_range, request, response, silent, until
-from tests.support.tls import listener_tls
+from tests.support.tls import client_context, listener_tls, secured
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -361,6 +362,30 @@ async def test_addresses_that_are_no_longer_allowed_are_cut_off(caplog: pytest.L
         await r.change(access=AccessSettings(addresses=(parse_network("10.0.0.0/8"),)))
         assert await client.at_end()
         assert await r.is_refused()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"access": AccessSettings(addresses=(parse_network("10.0.0.0/8"),))},
+        {"nodes": PortMap(ports={})},
+    ],
+    ids=["address", "port"],
+)
+async def test_a_client_in_the_middle_of_its_handshake_is_let_in_by_the_settings_of_now(
+    caplog: pytest.LogCaptureFixture, change: dict[str, Any]
+) -> None:
+    port = port_of()
+    async with running(caplog, tls=listener_tls(), nodes=PortMap(ports={1: port})) as r:
+        r.server.listeners["l"].advertise(r.broker.address, 1, "127.0.0.1")
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await until(lambda: r.server.listeners["l"].tally.opened == 1)
+            assert await r.change(**change)
+            client = Peer(await secured(stream, client_context()))
+            await client.send(request(300, 0, 1))
+            assert await client.at_end()
+        assert not r.broker.received
+        await until(lambda: r.server.listeners["l"].tally.closed[CloseCause.DRAINED] == 1)
 
 
 async def test_a_client_without_a_request_is_checked_by_the_client_ids_of_now(caplog: pytest.LogCaptureFixture) -> None:
