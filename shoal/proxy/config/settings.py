@@ -385,5 +385,10 @@ class Settings:
         return replace(listener, nodes=nodes, producers_file=producers_file, mirrored_file=mirrored_file)
 
     @property
+    def locked_files(self) -> list[Path]:
+        """Those of `state_dir` that one process has at a time."""
+        return [x.producers_file for x in self.listeners if x.producers_file is not None]
+
+    @property
     def has_tls(self) -> bool:
         return any(x.tls for x in self.clusters) or any(x.tls for x in self.listeners)

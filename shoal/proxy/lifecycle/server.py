@@ -232,7 +232,7 @@ class Server:
         if taking is not None and later:
             self._starting = trio.CancelScope()
             with self._starting:
-                await taking.released()
+                await taking.released(self.settings.locked_files)
             if self._is_stopping():
                 return
             for listener in later:

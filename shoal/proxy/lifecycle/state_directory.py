@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["InUse", "StateDirectory", "short_path"]
+__all__ = ["InUse", "StateDirectory", "is_locked", "short_path"]
 
 log = logging.getLogger("shoal.server")
 
@@ -114,6 +114,18 @@ def _locked(path: Path) -> int:
         os.close(lock)
         raise
     return lock
+
+
+def is_locked(file: Path) -> bool:
+    """By another process. False for one that cannot be opened."""
+    try:
+        with file.open("r+b") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _pid(path: Path) -> str:

@@ -26,7 +26,7 @@ from shoal.proxy.config.identity import shoal_version
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.events.logs import event
 from shoal.proxy.lifecycle.channel import VERSION, Channel, ChannelLost, PeerEnded, Word, close_all
-from shoal.proxy.lifecycle.state_directory import StateDirectory, short_path
+from shoal.proxy.lifecycle.state_directory import StateDirectory, is_locked, short_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +39,7 @@ log = logging.getLogger("shoal.server")
 _ANSWER_SECONDS: Final = 5.0
 _GO_SECONDS: Final = 30.0
 _REPORT_SECONDS: Final = 10.0  # between two log lines, while the Shoal before drains
+_LOOK_SECONDS: Final = 0.1
 _SO_DETACH_FILTER: Final = 27  # Linux, asm-generic/socket.h
 
 
@@ -52,7 +53,7 @@ class Taking:
         self.directory = directory
         self.sockets = sockets
         self.pid = pid
-        self._has_taken = self._is_closed = False
+        self._has_taken = self._is_released = self._is_closed = False
 
     @classmethod
     async def ask(cls, path: Path) -> Taking:
@@ -114,20 +115,26 @@ class Taking:
         text = f"took over from process {self.pid}, which {goes_on}"
         log.info("took-over", extra=event(text, pid=self.pid))
 
-    async def released(self) -> None:
-        """Returns when the Shoal before has closed the files of its mirrors, or has ended."""
-        while not await self._says(Word.RELEASED):
+    async def released(self, files: Sequence[Path]) -> None:
+        """Returns when the Shoal before has closed the files of its mirrors, or has ended.
+
+        `files`: those that it locks. Workers of one that was killed drain, and have them until then.
+        """
+        while True:
+            with trio.move_on_after(_REPORT_SECONDS):
+                await self._until_released()
+                while any(map(is_locked, files)):  # noqa: ASYNC110 (another process unlocks them)
+                    await trio.sleep(_LOOK_SECONDS)
+                return
             text = f"process {self.pid} still has the files of its mirrors: their ports wait until it has drained"
             log.warning("takeover-waits", extra=event(text, pid=self.pid))
 
-    async def _says(self, awaited: Word) -> bool:
-        """False: not yet. True: also if it has ended."""
-        with trio.move_on_after(_REPORT_SECONDS):
-            with suppress(ChannelLost):
-                while (await self._channel.receive(within=float("inf")))[0] is not awaited:
-                    pass
-            return True
-        return False
+    async def _until_released(self) -> None:
+        """Also if it has ended."""
+        with suppress(ChannelLost):
+            while not self._is_released:
+                word, _, _ = await self._channel.receive(within=float("inf"))
+                self._is_released = word is Word.RELEASED
 
     async def ended(self) -> None:
         """Returns when the Shoal before has ended. What it has left in the sockets is removed."""

@@ -126,7 +126,7 @@ class Supervisor(Server):
             if has_mirrors:
                 self._starting = trio.CancelScope()
                 with self._starting:
-                    await taking.released()
+                    await taking.released(self.settings.locked_files)
                     self._may_mirror.set()
                     await self._begun[PINNED].wait()
                 if self._is_stopping():
@@ -371,7 +371,8 @@ class Supervisor(Server):
 
     def statistics(self) -> ServerStatistics:
         names = [listener.name for listener in self.settings.listeners]
-        return added_statistics(names, [one.server for one in self.snapshots()])
+        own = super().statistics()  # for a listener that no worker has counted yet
+        return added_statistics(names, [*(one.server for one in self.snapshots()), own])
 
 
 def _signal_name(number: int) -> str:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 import trio
 import trio.testing
 
+from shoal.proxy.admin.lag import LoopLag
+from shoal.proxy.admin.status import Status
 from shoal.proxy.config.problems import Problem
 from shoal.proxy.config.settings import Address, ClusterSettings, ListenerSettings, Mode, Settings
 from shoal.proxy.lifecycle.state import ServerState
@@ -32,11 +34,24 @@ async def test_a_fault_that_all_workers_find_is_reported_once(caplog: pytest.Log
     assert not caplog.records
 
 
-async def test_only_the_worker_of_mirrors_can_say_that_their_files_are_closed() -> None:
+def of_mirror() -> Supervisor:
+    """Not started, with the listener `l`."""
     held = Tenure(directory=None, taking=None, sockets=ListeningSockets())
     mirror = ListenerSettings(name="l", cluster="c", mode=Mode.UNWRAP, port=0, nodes=free_range())
     cluster = ClusterSettings(name="c", bootstrap=(Address("127.0.0.1", 1),))
-    supervisor = Supervisor(Settings(clusters=(cluster,), listeners=(mirror,), workers=2), None, held)
+    return Supervisor(Settings(clusters=(cluster,), listeners=(mirror,), workers=2), None, held)
+
+
+async def test_a_listener_that_no_worker_has_counted_yet_is_known() -> None:
+    """As that of a mirror, while a takeover waits for its files."""
+    supervisor = of_mirror()
+    assert Status(supervisor, LoopLag()).document()["listeners"]
+    supervisor.close()
+    supervisor._table.close()
+
+
+async def test_only_the_worker_of_mirrors_can_say_that_their_files_are_closed() -> None:
+    supervisor = of_mirror()
     one, other = supervisor.workers.values()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(supervisor.until_released)

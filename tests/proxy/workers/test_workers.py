@@ -297,10 +297,10 @@ async def test_one_shoal_hands_over_to_two_workers_and_back(tmp_path: Path) -> N
 
 
 def with_mirror(
-    work: Path, source: FakeBroker, target: FakeBroker, **document: object
+    work: Path, source: FakeBroker, target: FakeBroker, **document: Mapping[str, object]
 ) -> tuple[Workers, dict[int, str]]:
     """-> also the names of the mirror's two listeners, by their bootstrap ports."""
-    two = Workers(work, source, **document)
+    two = Workers(work, source, 2, **document)
     two._document["cluster"] = [
         {"name": "c", "bootstrap": str(source.address)},
         {"name": "d", "bootstrap": str(target.address)},
@@ -333,9 +333,9 @@ async def test_mirrors_are_in_the_first_worker_only_also_after_its_end(tmp_path:
 
 
 @pytest.mark.slow
-async def test_a_takeover_waits_for_the_mirrors_of_the_first_worker_also_when_the_others_have_ended(
-    tmp_path: Path,
-) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+async def test_a_takeover_waits_for_the_mirrors_of_the_first_worker_alone(tmp_path: Path, *, killed: bool) -> None:
+    """Also when the other worker has ended, or the supervisor is killed."""
     go_on = trio.Event()
 
     async def late(side: BrokerSide, frame: bytes) -> None:
@@ -353,6 +353,8 @@ async def test_a_takeover_waits_for_the_mirrors_of_the_first_worker_also_when_th
         await until(lambda: any(api_key(frame) == 300 for frame in target.received), within=_WITHIN, what="the request")
         before = two.shoal.begin_takeover()
         await until(lambda: bool(two.lines("worker-serves")), within=_WITHIN, what="the new worker 2")
+        if killed:
+            before.kill()
         await until(
             lambda: bool(two.lines("takeover-waits")), within=_WITHIN, what="the warning", process=two.shoal.process
         )

@@ -219,8 +219,8 @@ class UnwrapPath:
         if self._kept is not None and self._has_begun:
             save_doubt(self._kept.with_suffix(".doubt"), self.ids.in_doubt(), failed=self._state_failed)
             self._translation.end()
-        self._file.close()
         self.deliveries.close()
+        self._file.close()  # the last one: it has the lock
         for called, ours in (
             (self._cluster.when_made_anew, self._forget),
             (self._cluster.when_identified, self._identified),
