@@ -70,10 +70,12 @@ def read_until(process: subprocess.Popen[str], words: str) -> str:
 
 @contextmanager
 def without_descriptors(pid: int, *, spare: int = 0) -> Iterator[None]:
-    """The process (0: this one) can open nothing more, as at its limit of open files. `spare`: so many are left."""
-    former = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    used = {int(name) for name in os.listdir(f"/proc/{pid or 'self'}/fd")}
-    limit = next(islice((number for number in count() if number not in used), spare, None))
+    """The process (0: this one) can open nothing more, as at its limit of open files. `spare`: another one has so many
+    left."""
+    former, limit = resource.prlimit(pid, resource.RLIMIT_NOFILE), 3
+    if spare:
+        used = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+        limit = next(islice((number for number in count() if number not in used), spare, None))
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, former[1]))
     try:
         yield
