@@ -38,6 +38,7 @@ class Place:
     of `_BACK`, while something is to be compared; `copy_start`: where the copy begins.
     """
 
+    topic_id: bytes | None = None  # of the source
     position: int = -1
     standing: PlaceState = PlaceState.UNKNOWN
     asked: int = -1
@@ -52,6 +53,15 @@ class Place:
     in_session: bool = False  # the broker's fetch session has the partition now
     source_start: int = -1  # of the source's log, as the latest answer has it
     source_end: int = -1
+
+    def read_from(self, topic_id: bytes) -> None:
+        """The mirror's request names the source by id. One that was created again is compared as at a start: it may
+        have other records from `offset` on, and nothing else would tell.
+        """
+        if self.topic_id is not None and topic_id != self.topic_id:
+            self.forget()
+            self.out_of_range()
+        self.topic_id = topic_id
 
     def ask(self, position: int) -> int:
         """The mirror asks for this offset -> the source's offset to ask for instead."""

@@ -166,6 +166,8 @@ class SameOffsets:
             if place is None:
                 place = consumer.places[partition] = Place()
             place.in_session = True
+            if isinstance(asked.topic, bytes):
+                place.read_from(asked.topic)
             self._places.renew(partition, place, now)
             offset = place.ask(asked.fetch_offset)
             if offset != asked.fetch_offset:

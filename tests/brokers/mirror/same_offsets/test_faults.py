@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -111,6 +113,28 @@ async def test_a_source_that_was_created_again_is_not_mixed_with_its_copy(
         await target.delete(flow.remote(kept))  # the way out, if the new topic shall be mirrored
         await until_created(target, flow.remote(kept))
         await until_equal(flow, kept)
+
+
+@pytest.mark.slow  # tests/proxy/shallow/wrap/test_same_offsets.py has the same without a mirror
+async def test_a_source_that_was_created_again_while_its_mirror_sleeps(
+    offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path
+) -> None:
+    """It goes on where it was, on the same connection, and the new topic has more records than the old one had."""
+    pair = offsets_pair
+    source, target = Topics(pair.source.bootstrap), Topics(pair.target.bootstrap)
+    await source.create(kept)
+    layout = Layout(run=100, exact=True)
+    await fill(pair.source.bootstrap, kept, orders(1_000), layout=layout)
+    async with flowing(pair, aliases, tmp_path, wiring(kept)) as flow:
+        await until_equal(flow, kept)
+        before = await target.ends(flow.remote(kept))
+        os.kill(flow.running.process.pid, signal.SIGSTOP)
+        await source.delete(kept)
+        await source.create(kept)
+        await fill(pair.source.bootstrap, kept, orders(3_000, seed=9), layout=layout)
+        os.kill(flow.running.process.pid, signal.SIGCONT)
+        assert "is another than the log has there" in await until_stopped(flow, kept)
+        assert await target.ends(flow.remote(kept)) == before
 
 
 async def until_created(target: Topics, name: str) -> None:

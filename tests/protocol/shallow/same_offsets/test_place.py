@@ -36,3 +36,17 @@ def test_a_mirror_gets_the_offset_to_which_it_was_sent() -> None:
     place.out_of_range()
     assert place.ask(3000) == 3000
     assert place.standing is PlaceState.UNKNOWN
+
+
+def test_a_source_that_was_created_again_is_located_again() -> None:
+    """It has more records than the copy, so the next offset is in range; and nothing is known of its log."""
+    place = located(0, 1000, log_start=0, log_end=1000)
+    place.read_from(b"one")
+    place.gave(1001, 1000)
+    place.read_from(b"one")
+    assert place.ask(1001) == 1000
+    assert place.standing is PlaceState.KNOWN
+
+    place.read_from(b"two")
+    assert place.ask(1001) == 1001
+    assert place.standing is PlaceState.UNKNOWN

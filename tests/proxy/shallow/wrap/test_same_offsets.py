@@ -1,19 +1,19 @@
-"""Mirror topics whose names Shoal gets to know late: they are neither raw nor forgotten."""
+"""Mirror topics whose names Shoal gets to know late, or whose ids change: they are neither raw nor forgotten."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from uuid import UUID
 
 import trio
 from kio.schema.errors import ErrorCode
 
+from shoal.protocol.mirror_topics.probe import PROBE_BATCH
 from shoal.protocol.records.batch import NewRecord, encode_batch
+from shoal.protocol.shallow.locator import holds_locator
 from shoal.protocol.shallow.token import holds_sealed_name
-from tests.support.shallow.brokers import ORDERS_ID, SourceBroker
+from tests.support.shallow.brokers import ORDERS, ORDERS_ID, SourceBroker, TargetBroker
+from tests.support.shallow.partition import Partition
 from tests.support.shallow.rig import Consumer, shallow_rig
-
-if TYPE_CHECKING:
-    from uuid import UUID
 
 SET = encode_batch([NewRecord(1, b"k", b"v")])
 
@@ -52,3 +52,38 @@ async def test_a_topic_whose_name_is_unknown_at_first_is_mirrored_later() -> Non
         while not (given := await session.fetch()):
             assert trio.current_time() - began < 30
         assert holds_sealed_name(memoryview(given))
+
+
+class Copy(Partition):
+    """A mirror topic on a broker with the agent: what the probe says of its end."""
+
+    def produce(self, records: bytes) -> tuple[int, int]:
+        assert records == PROBE_BATCH
+        return 0, 30
+
+
+async def test_a_source_that_was_created_again_is_compared_with_the_copy_again() -> None:
+    """The mirror goes on where it was, and the new topic has records there."""
+    other_id = UUID(int=0x8765_4321)
+    source = SourceBroker(topics={ORDERS_ID: ("orders", 1), other_id: ("orders", 1)})
+    target = TargetBroker()
+    target.logs[ORDERS, 0] = Copy()
+    async with shallow_rig(source=source, target=target, same_offsets="orders") as rig:
+        consumer, producer = await rig.consumer(), await rig.producer()
+        consumer.version = 13
+
+        async def fetch(topic_id: UUID, position: int) -> tuple[bool, int]:
+            """-> whether the mirror gets a locator, and the offset that the source was asked for."""
+            source.sets = [{(topic_id, 0): encode_batch([NewRecord(1, b"k", b"v")], base_offset=29)}]
+            given = await consumer.fetch(position, topic=topic_id)
+            (asked,) = source.requests[-1].topics[0].partitions
+            if holds_locator(memoryview(given)):
+                await producer.produce(given)
+                await producer.answers()
+            return holds_locator(memoryview(given)), asked.fetch_offset
+
+        assert await fetch(ORDERS_ID, 30) == (True, 30)
+        assert await fetch(ORDERS_ID, 31) == (False, 29)  # the last record of the copy, to be compared
+        assert await fetch(ORDERS_ID, 32) == (False, 30)
+        assert await fetch(other_id, 32) == (True, 32)
+        assert await fetch(other_id, 33) == (False, 29)
