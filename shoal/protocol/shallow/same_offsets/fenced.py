@@ -23,7 +23,7 @@ from typing import Final
 
 from shoal.protocol.records.batch import encode_batch
 from shoal.protocol.shallow.batch_row import OutgoingBatch
-from shoal.protocol.shallow.envelope import EnvelopeKey
+from shoal.protocol.shallow.envelope import Cover, EnvelopeKey
 from shoal.protocol.shallow.same_offsets.log_ends import LogEnd, LogEnds
 from shoal.protocol.shallow.unwrap.findings import (
     CUTTABLE,
@@ -101,7 +101,7 @@ class FencedSet:
 
 class FencedPartition:
     """Used like `PartitionProgress`. `known`: where the log ends now. `position`: the mirror's, of the first record.
-    `text`: what the broker said about its latest error for the partition.
+    `text`: what the broker said about its latest error for the partition. `begin`: where the source's log begins.
     """
 
     def __init__(
@@ -113,6 +113,7 @@ class FencedPartition:
         *,
         position: int = 0,
         text: Callable[[TopicPartition], str | None] = lambda _: None,
+        begin: int | None = None,
     ) -> None:
         self.partition = partition
         self.outcome: Outcome | None = None
@@ -122,6 +123,7 @@ class FencedPartition:
         self._plan = plan
         self._position = position
         self._text = text
+        self._begin = begin
         self._ends = ends
         self._known = known
         self._end = known.end  # behind everything that was sent
@@ -150,23 +152,32 @@ class FencedPartition:
             if cover.start > self._covered:
                 self._misplaced = item.key
                 break
-            bounds = [*(batch.base for batch in item.mirrored), *((cover.end,) if cover.fill else ())]
-            if end or not item.mirrored:  # else an empty log begins with its first batch
-                bounds.insert(0, end)
+            is_empty = not end and bool(item.mirrored or cover.fill)
+            end = self._first_offset(item, cover) if is_empty else end
+            bounds = [end, *(batch.base for batch in item.mirrored), *((cover.end,) if cover.fill else ())]
             if any(after - before > _WIDEST_STEP for before, after in pairwise(bounds)):
                 self._too_far = item.key
                 break
             for batch in item.mirrored:
                 if batch.last < self._known.end and batch.base < self._known.start:
                     continue  # nothing is left to compare it with
-                batches += _fillers(end, batch.base - _WIDEST_GAP) if end and batch.base - end > _WIDEST_GAP else ()
+                batches += _fillers(end, batch.base if is_empty else batch.base - _WIDEST_GAP)
                 batches.append(batch)
-                end = max(end, batch.last + 1)
+                end, is_empty = max(end, batch.last + 1), False
             self._covered = max(self._covered, cover.end)
             if cover.fill and end < cover.end:
                 batches += _fillers(end, cover.end)
                 end = cover.end
         return batches
+
+    def _first_offset(self, item: Item, cover: Cover) -> int:
+        """Where an empty log begins: with its source's, so that a consumer's offset that is valid there is valid here,
+        although there may be no record before the first batch (aborted ones, markers, holes).
+        """
+        first = item.mirrored[0].base if item.mirrored else cover.end - 1
+        if item.mirrored and (self._begin is None or first - self._begin > _WIDEST_STEP):
+            return first
+        return min(self._begin or 0, first)
 
     # -- sending
 
@@ -202,7 +213,7 @@ class FencedPartition:
         return (is_known or made[-1].last + 1 == self._end) and batch.last - made[0].base < _WIDEST_SET
 
     def _flag(self, batch: MirroredBatch, made: Sequence[MirroredBatch]) -> int:
-        if not made and self._end == self._known.start == 0 and batch.base > 0 and batch.records:
+        if not made and self._end == self._known.start == 0 and batch.base > 0:
             return _START  # an empty log begins where the source does
         before = made[-1].last + 1 if made else min(self._end, batch.base)
         return _NO_GAP - (batch.base - before)

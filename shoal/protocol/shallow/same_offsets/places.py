@@ -29,7 +29,7 @@ MAX_GIVEN = 10_000
 """Locators that may still come back, 300 bytes each; above it the oldest are forgotten, and given again."""
 MAX_FLOWS = 1_000
 MAX_STARTS = 100_000
-"""Partitions whose log start is followed, 200 bytes each; those above it are not."""
+"""Partitions whose log start is known, 200 bytes each; those above it are not followed."""
 MAX_STOPS = 100_000
 """Partitions that have been stopped, 400 bytes each; above it all of them are located again."""
 
@@ -82,7 +82,8 @@ class Places:
         self._version = 0
         self.stops: dict[TopicPartition, Stop] = {}
         self.locators = 0  # given
-        self.source_starts: dict[TopicPartition, int] | None = None  # None: they are not followed
+        self.source_starts: dict[TopicPartition, int] = {}
+        self.follows_source_starts = False
 
     # fetch side
 
@@ -139,15 +140,9 @@ class Places:
         """Whether this listener has a mirror with this token, and mirror topics for it."""
         return flow in self._flows
 
-    def follow_source_starts(self, *, follow: bool) -> None:
-        if not follow:
-            self.source_starts = None
-        elif self.source_starts is None:
-            self.source_starts = {}
-
     def note_source_start(self, partition: TopicPartition, offset: int) -> None:
         """Where the source's log begins."""
-        if self.source_starts is not None and len(self.source_starts) < MAX_STARTS:
+        if partition in self.source_starts or len(self.source_starts) < MAX_STARTS:
             self.source_starts[partition] = offset
 
     # produce side

@@ -209,9 +209,11 @@ class Copies:
         """Delete what their sources have deleted. Raises UpstreamLost and UpstreamFault."""
         now, before = trio.current_time(), dict[TopicPartition, int]()
         for target, plan in plans.items():
-            known, start = self.ends.of(target), self._source_start(plan)
+            if not self._follows(plan):
+                continue
+            known, start = self.ends.of(target), self.source_start(plan)
             is_due = now >= self._followed_at.get(target, now)
-            if known is not None and known.start < start <= known.end and is_due:
+            if known is not None and start is not None and known.start < start <= known.end and is_due:
                 before[target] = start
         if not before:
             return
@@ -227,14 +229,15 @@ class Copies:
             elif known is not None and start > known.start:
                 self.ends.learn(target, known._replace(start=start))
 
-    def _source_start(self, plan: Plan) -> int:
-        """-1: it is unknown, or not followed."""
+    def _follows(self, plan: Plan) -> bool:
+        return any(places.follows_source_starts for key in plan.envelopes[-1:] for places in self._places_of(key))
+
+    def source_start(self, plan: Plan) -> int | None:
+        """Where the source's log begins; None: it is unknown."""
         for key in plan.envelopes[-1:]:
             for places in self._places_of(key):
-                starts = places.source_starts
-                if starts is not None:
-                    return starts.get(TopicPartition(key.topic, key.partition), -1)
-        return -1
+                return places.source_starts.get(TopicPartition(key.topic, key.partition))
+        return None
 
     def _say_not_followed(self, connection: Connection, target: TopicPartition, error_code: int) -> None:
         left_out = connection.throttle.admit("log-start-not-followed", target, error_code)

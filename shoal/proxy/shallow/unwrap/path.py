@@ -516,8 +516,16 @@ class UnwrapPath:
         """None: it is answered already."""
         if located.end is None:
             return None
-        ends, position = self.target.copies.ends, located.position
-        fenced = FencedPartition(partition, plan, ends, located.end, position=position, text=fold.text)
+        copies = self.target.copies
+        fenced = FencedPartition(
+            partition,
+            plan,
+            copies.ends,
+            located.end,
+            position=located.position,
+            text=fold.text,
+            begin=copies.source_start(plan),
+        )
         fenced.sets = sets
         fold.take(fenced.findings())
         return fenced

@@ -68,7 +68,7 @@ class SameOffsets:
     def use(self, settings: ShallowSettings) -> None:
         self._pattern = re.compile(settings.same_offsets) if settings.same_offsets else None
         self._verdicts.clear()
-        self._places.follow_source_starts(follow=settings.follow_log_start)
+        self._places.follows_source_starts = settings.follow_log_start
         self._kinds.use(settings)
 
     def tick(self, now: float) -> None:

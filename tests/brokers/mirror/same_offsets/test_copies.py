@@ -57,7 +57,7 @@ async def test_records_have_the_offsets_of_the_source(
 async def test_aborted_records_and_markers_are_gaps(
     offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    """The copy ends where the source does, behind the last marker; also if all of the last transaction is aborted."""
+    """The copy begins and ends where the source does, also if the first transaction or the last one is aborted."""
     pair = offsets_pair
     await Topics(pair.source.bootstrap).create(kept)
 
@@ -68,9 +68,10 @@ async def test_aborted_records_and_markers_are_gaps(
         ]
         await fill_transactions(pair.source.bootstrap, kept, made, transactional_id=kept, compression_type="lz4")
 
-    await transact(0, True, False, True, False)
+    await transact(0, False, True, False, True, False)
     async with flowing(pair, aliases, tmp_path, wiring(kept)) as flow:
         await until_equal(flow, kept)
+        assert (await Topics(pair.target.bootstrap).spans(flow.remote(kept)))[0].begin == 0
         await transact(10, False, False, True)
         await until_equal(flow, kept)
         await transact(20, False)

@@ -30,7 +30,7 @@ class Wrapping:
         self.interlock = Interlock.unpaired()
         self.places = self.interlock.places
         self.flow: Flow = self.interlock.rules.connected("127.0.0.1", f"mirror {number}", number, 0.0)
-        self.places.follow_source_starts(follow=True)
+        self.places.follows_source_starts = True
         self.places.may_locate(self.flow, SOURCE, Place(), 0.0)
 
     def envelope(self) -> EnvelopeKey:
