@@ -209,7 +209,7 @@ class Copies:
         """Delete what their sources have deleted. Raises UpstreamLost and UpstreamFault."""
         now, before = trio.current_time(), dict[TopicPartition, int]()
         for target, plan in plans.items():
-            if not self._follows(plan):
+            if not self._follows(plan) or self._is_left_out(plan):  # the source may be another one
                 continue
             known, start = self.ends.of(target), self.source_start(plan)
             is_due = now >= self._followed_at.get(target, now)

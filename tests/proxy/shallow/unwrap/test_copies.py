@@ -89,6 +89,19 @@ async def test_records_are_not_deleted_because_another_source_has_deleted_its_ow
     await copies.follow_log_starts(cast("Connection", Named()), "", {COPY: plan})  # would ask the connection
 
 
+async def test_records_of_a_copy_are_not_deleted_because_another_source_begins_later(
+    sources: tuple[Wrapping, Wrapping],
+) -> None:
+    """The source was created again: the copy keeps what the former one had."""
+    first, _ = sources
+    copies = copies_of(first)
+    copies.ends.learn(COPY, LogEnd(0, 1001, 1001))
+    first.places.note_source_start(SOURCE, 900)
+    copies.stop(first.envelope(), "another than the log has there")
+    plan = cast("Plan", Envelopes(first.envelope()))
+    await copies.follow_log_starts(cast("Connection", Named()), "", {COPY: plan})  # would ask the connection
+
+
 async def test_a_partition_that_waits_is_only_that_of_its_own_source(sources: tuple[Wrapping, Wrapping]) -> None:
     first, second = sources
     copies = copies_of(first, second)
