@@ -73,8 +73,11 @@ def test_in_words(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ([], "shoal translate: give TOPIC-PARTITION and at least one OFFSET, or --group"),
         (["orders-0"], "shoal translate: give TOPIC-PARTITION and at least one OFFSET, or --group"),
         (["orders", "1"], "orders: is not TOPIC-PARTITION, as in orders-0"),
-        (["order-0", "1"], 'order-0: Shoal has appended nothing .*; did you mean "orders-0"'),
-        (["A.orders-0", "1"], "A.orders-0: Shoal has appended nothing of this partition in this direction"),
+        (["order-0", "1"], 'order-0: Shoal knows no offsets .*; did you mean "orders-0"'),
+        (
+            ["A.orders-0", "1"],
+            "A.orders-0: Shoal knows no offsets of this partition in this direction .a mirror topic has its source's",
+        ),
         (["--group", "g"], "--group: needs the brokers of the source: give --source-bootstrap, or -c shoal.toml"),
         (["--group", "g", "orders-0", "1"], "--group: translates all partitions of the group: leave out orders-0"),
         (["orders-0", "1", "--reset-file", "x"], "--reset-file: needs --group"),

@@ -15,7 +15,7 @@ from shoal.command_line import JSON_FLAG, Parser, did_you_mean, listed, say, typ
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.cli.exit_codes import MUST_CHANGE, OK
 from shoal.proxy.cli.flags.mirror import default_state_dir
-from shoal.proxy.cli.translate.output import Translated, Unknown, line, reset_lines, unknown_line
+from shoal.proxy.cli.translate.output import SAME_OFFSETS, Translated, Unknown, line, reset_lines, unknown_line
 from shoal.proxy.cli.translate.read import Cannot, ClusterReader
 from shoal.proxy.cli.translate.state import Pair, load_pairs
 from shoal.proxy.cli.translate.translator import Translator
@@ -303,7 +303,7 @@ def _partition(text: str, known: Sequence[TopicPartition]) -> TopicPartition:
         names = sorted(f"{one.topic}-{one.partition}" for one in known)
         more = f", and {len(names) - 10} more" if len(names) > 10 else ""
         have = f"{did_you_mean(text, names)}known: {listed(names[:10])}{more}" if names else "nothing is known yet"
-        what = f"Shoal has appended nothing of this partition in this direction; {have}"
+        what = f"Shoal knows no offsets of this partition in this direction ({SAME_OFFSETS}); {have}"
         raise OperatorError.of(text, what)
     return partition
 

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
     from shoal.protocol.wire.types import TopicPartition
 
-__all__ = ["Translated", "Unknown", "line", "reset_lines", "unknown_line"]
+__all__ = ["SAME_OFFSETS", "Translated", "Unknown", "line", "reset_lines", "unknown_line"]
 
+SAME_OFFSETS = "a mirror topic has its source's: docs/same-offsets.md"
 _WHY = {
     Why.RAW: "the mirror copied what is there raw",
     Why.OLDER: "it is older than what is kept",
@@ -74,7 +75,8 @@ def line(found: Translated) -> str:
 
 
 def unknown_line(unknown: Unknown) -> str:
-    return f"{_name(unknown.partition)} {unknown.asked}  ->  not known: Shoal has appended nothing of this partition"
+    where = f"{_name(unknown.partition)} {unknown.asked}"
+    return f"{where}  ->  not known: Shoal knows no offsets of this partition ({SAME_OFFSETS})"
 
 
 def reset_lines(found: Iterable[Translated]) -> list[str]:
