@@ -1,12 +1,14 @@
-"""One HTTP exchange with an issuer of tokens, in a thread. `urllib` has no deadline for a whole answer, and follows
-redirects, which could lead a secret elsewhere or to plain HTTP.
+"""HTTP with a deadline for the whole answer, which `urllib` and `http.client` lack.
+
+`exchange`: with an issuer of tokens, in a thread. It follows no redirects, which could lead a secret elsewhere or to
+plain HTTP.
 """
 
 from __future__ import annotations
 
 import socket
 import time
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from threading import Timer
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     import ssl
     from urllib.request import Request
 
-__all__ = ["Answer", "exchange"]
+__all__ = ["Answer", "ConnectionWithDeadline", "Deadline", "exchange"]
 
 
 class Answer(NamedTuple):
@@ -31,23 +33,17 @@ def exchange(request: Request | str, context: ssl.SSLContext, *, seconds: float,
     A server that sends byte after byte ends with `seconds` as well, and so does the thread. Raises OSError and
     HTTPException.
     """
-    with closing(_Deadline(seconds)) as deadline:
+    with Deadline(seconds) as deadline:
         opener = build_opener(_Plain(deadline), _Secure(deadline, context), _AnyStatus)
         try:
             with opener.open(request, timeout=seconds) as answer:
-                body = answer.read(most + 1)
-                found = Answer(answer.status, body)
-        except (OSError, HTTPException):
-            deadline.check()
-            raise
+                return Answer(answer.status, answer.read(most + 1))
         except ValueError as error:  # of an answer that no HTTP server gives
             raise HTTPException(f"the answer cannot be read: {error}") from error
-        deadline.check()
-        return found
 
 
-class _Deadline:
-    """Ends connections: a thread that reads cannot be interrupted otherwise."""
+class Deadline:
+    """Ends connections: a thread that reads cannot be interrupted otherwise. Their errors then become TimeoutError."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -71,17 +67,17 @@ class _Deadline:
             with suppress(OSError):
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS, if there is any
 
-    def check(self) -> None:
-        """Raises TimeoutError."""
-        if self._is_over:
-            raise TimeoutError(f"no whole answer within {self._seconds:g} s")
+    def __enter__(self) -> Deadline:
+        return self
 
-    def close(self) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._timer.cancel()
+        if self._is_over and (error is None or isinstance(error, OSError | HTTPException)):
+            raise TimeoutError(f"no whole answer within {self._seconds:g} s") from None
 
 
-class _WithDeadline(HTTPConnection):
-    def __init__(self, *given: Any, deadline: _Deadline, **more: Any) -> None:
+class ConnectionWithDeadline(HTTPConnection):
+    def __init__(self, *given: Any, deadline: Deadline, **more: Any) -> None:
         super().__init__(*given, **more)
         self._deadline = deadline
 
@@ -90,23 +86,23 @@ class _WithDeadline(HTTPConnection):
         self._deadline.opened(self.sock)
 
 
-class _SecureWithDeadline(_WithDeadline, HTTPSConnection):
+class _SecureConnection(ConnectionWithDeadline, HTTPSConnection):
     """`connect` of HTTPSConnection comes first, with its handshake."""
 
 
 class _Plain(HTTPHandler):
-    def __init__(self, deadline: _Deadline) -> None:
+    def __init__(self, deadline: Deadline) -> None:
         super().__init__()
-        self._make = partial(_WithDeadline, deadline=deadline)
+        self._make = partial(ConnectionWithDeadline, deadline=deadline)
 
     def http_open(self, req: Request) -> HTTPResponse:
         return self.do_open(self._make, req)
 
 
 class _Secure(HTTPSHandler):
-    def __init__(self, deadline: _Deadline, context: ssl.SSLContext) -> None:
+    def __init__(self, deadline: Deadline, context: ssl.SSLContext) -> None:
         super().__init__(context=context)
-        self._make = partial(_SecureWithDeadline, deadline=deadline, context=context)
+        self._make = partial(_SecureConnection, deadline=deadline, context=context)
 
     def https_open(self, req: Request) -> HTTPResponse:
         return self.do_open(self._make, req)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -15,6 +14,7 @@ from shoal.proxy.config.parse import parse_address
 from shoal.proxy.config.problems import OperatorError, Problem
 from shoal.proxy.config.settings import WILDCARDS, Address
 from shoal.proxy.config.toml import load_config
+from shoal.proxy.net.web import ConnectionWithDeadline, Deadline
 
 if TYPE_CHECKING:
     import argparse
@@ -81,30 +81,32 @@ def admin_address(flags: argparse.Namespace) -> Address:
     return found
 
 
-def ask(address: Address, path: str) -> Said:
+def ask(address: Address, path: str, *, seconds: float = _SECONDS) -> Said:
     """The answer, whatever its status. Raises NoAnswer."""
-    end = time.monotonic() + _SECONDS
     try:
-        with closing(HTTPConnection(address.host, address.port, timeout=_SECONDS)) as connection:
+        with (
+            Deadline(seconds) as deadline,
+            closing(
+                ConnectionWithDeadline(address.host, address.port, timeout=seconds, deadline=deadline)
+            ) as connection,
+        ):
             connection.request("GET", path, headers={"Accept": "application/json", "Connection": "close"})
             answer = connection.getresponse()
-            body = bytearray()
-            while piece := answer.read1(1 << 16):
-                body += piece
-                if len(body) > _MOST_BYTES or time.monotonic() > end:
-                    raise _other(address, f"more than {_SECONDS:g} s or {_MOST_BYTES >> 20} MiB for {path}")
+            body = answer.read(_MOST_BYTES + 1)
+    except TimeoutError:
+        what = f"gives no whole answer within {seconds:g} s: is Shoal blocked, or is it another program? See its log"
+        raise _no_answer(address, what) from None
     except HTTPException as error:
         raise _other(address, f"{type(error).__name__} {error}") from None
-    except TimeoutError:
-        what = f"gives no answer within {_SECONDS:g} s: is Shoal blocked, or is it another program? See its log"
-        raise _no_answer(address, what) from None
     except OSError as error:
         raise _no_answer(address, f"{error.strerror or error}: {_SWITCH_IT_ON}") from None
+    if len(body) > _MOST_BYTES:
+        raise _other(address, f"more than {_MOST_BYTES >> 20} MiB for {path}")
     if answer.status == 404:
         raise _no_answer(address, f"has no {path}: it is another version of Shoal, or another program")
     if answer.status == 503 and answer.headers.get_content_type() == "text/plain":  # /readyz says so in JSON
         raise _no_answer(address, f"has no answer to {path}: {printable(body.decode(errors='replace').strip())[:200]}")
-    return Said(answer.status, bytes(body))
+    return Said(answer.status, body)
 
 
 _SWITCH_IT_ON: Final = (

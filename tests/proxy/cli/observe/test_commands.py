@@ -17,6 +17,8 @@ from shoal.proxy.admin.pages import serve_admin
 from shoal.proxy.cli.observe.question import NoAnswer, ask, printable
 from shoal.proxy.cli.observe.top import _line, _looks, _screen
 from shoal.proxy.config.settings import Address
+from tests.proxy.net.test_web import OK, drips
+from tests.proxy.net.test_web import server as web_server
 from tests.support.rig import Rig, request, rig, silent, until
 from tests.support.shallow.rig import ShallowRig, shallow_rig
 
@@ -208,6 +210,16 @@ def test_another_program_answers(answer: bytes, words: str, capsys: pytest.Captu
     assert words in text
     assert "Traceback" not in text
     assert text.strip("\n").isprintable()
+
+
+@pytest.mark.parametrize("head", [b"", OK, OK + b"X: ", OK + b"Content-Length: 99999\r\n\r\n"])
+def test_an_answer_that_drips_ends_in_time(head: bytes) -> None:
+    stop = threading.Event()
+    with web_server(drips(head, stop)) as url:
+        port = int(url.removesuffix("/keys").rpartition(":")[2])
+        with pytest.raises(NoAnswer, match=r"gives no whole answer within 0\.5 s"):
+            ask(Address("127.0.0.1", port), "/status", seconds=0.5)
+        stop.set()
 
 
 def test_nothing_answers(capsys: pytest.CaptureFixture[str]) -> None:
