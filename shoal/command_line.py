@@ -33,6 +33,7 @@ __all__ = [
     "did_you_mean",
     "drop_output",
     "listed",
+    "printable",
     "report_errors",
     "say",
     "typed",
@@ -70,6 +71,11 @@ def listed(words: Iterable[str]) -> str:
     return ", ".join(words) or "(none)"
 
 
+def printable(text: str) -> str:
+    """Peers choose some texts: what a terminal would obey is escaped, and so are marks that reorder a line."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 # -- output ------------------------------------------------------------------------------------------------------------
 
 
@@ -101,7 +107,7 @@ def report_errors(errors: Iterable[tuple[str, str]], *, as_json: bool) -> None:
 
 def _complain(text: str) -> None:
     with suppress(OSError):  # standard error is on a full disk
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
+from shoal.command_line import printable
 from shoal.protocol.multibatch import messages
 from shoal.protocol.multibatch.dialogue import ConnectionEnded, Dialogue, DialogueEnded, unproven
 from shoal.protocol.multibatch.probe import Ask, Probe, ProbePlan, clean_up
@@ -238,4 +239,4 @@ def to_text(report: ClusterReport) -> str:
             lines.append(f"      remedy: {broker.proof.remedy}")
         if broker.proof.left_behind:
             lines.append(f"      not deleted, delete it: {', '.join(broker.proof.left_behind)}")
-    return "\n".join([*lines, "", _MEANING[report.result], ""])
+    return "\n".join([*map(printable, lines), "", _MEANING[report.result], ""])

@@ -11,11 +11,12 @@ import json
 import logging
 import math
 import os
-import re
 import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TextIO
+
+from shoal.command_line import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -38,7 +39,6 @@ __all__ = [
 _FIELDS = "shoal_fields"
 _TEXT = "shoal_text"
 _WRITER = "shoal"  # name of the handler that writes the log
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _EVENT_WIDTH = 24  # longer events push their fields to the right
 _MOST_RECENT = 100  # subjects of a throttle: ~200 bytes each
 _MOST_TEXT = 2_000  # characters of a field or sentence: client ids and topic names of requests have up to 32,767
@@ -157,13 +157,9 @@ class HumanFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         local = time.localtime(record.created)
         when = f"{time.strftime('%Y-%m-%d %H:%M:%S', local)}.{int(record.msecs):03d}{time.strftime('%z', local)}"
-        sentence = _CONTROLS.sub(_escaped, _bounded(_sentence(record)))  # a client id may hold anything
+        sentence = printable(_bounded(_sentence(record)))  # a client id may hold anything
         text = f"{when} {record.levelname.lower():<7} {self._prefix}{sentence}".rstrip()
         return text if record.exc_info is None else f"{text}\n{_bounded(_trace(self, record), _MOST_TRACE)}"
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return repr(found[0])[1:-1]
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:

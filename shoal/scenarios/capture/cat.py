@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from shoal.command_line import printable
 from shoal.protocol.capture.index.blocks import Damaged
 from shoal.scenarios.capture.batches import record_batches
 from shoal.scenarios.capture.frames.index import raw_batches
@@ -66,7 +67,7 @@ def _batches(
 
 
 def as_json(found: Iterable[dict[str, Any]]) -> Iterator[str]:
-    return (json.dumps(row, ensure_ascii=False) for row in found)
+    return map(json.dumps, found)
 
 
 def as_table(found: Iterator[dict[str, Any]], columns: Sequence[str]) -> Iterator[str]:
@@ -83,4 +84,4 @@ def _shown(name: str, value: object) -> str:
         return "-"
     if name == "time_ns":
         return show_time(int(str(value)))
-    return str(value).lower() if COLUMNS[name].type is Type.BOOLEAN else str(value)
+    return str(value).lower() if COLUMNS[name].type is Type.BOOLEAN else printable(str(value))

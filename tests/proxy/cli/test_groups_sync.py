@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from shoal.cli import main as shoal
+from shoal.command_line import report_errors
 from shoal.protocol.schema.api import ApiKey
-from shoal.proxy.cli.groups.command import main
+from shoal.proxy.cli.groups.command import _show, main
 from shoal.proxy.cli.groups.decision import Verdict, decide
 from shoal.proxy.cli.groups.sync import GroupSync, Options, follow, open_sync
 from shoal.proxy.config.problems import OperatorError
@@ -507,3 +508,14 @@ def test_wrong_flags(arguments: list[str], text: str) -> None:
     with pytest.raises(OperatorError) as raised:
         main(["sync", *arguments])
     assert str(raised.value).startswith(text)
+
+
+def test_names_of_groups_are_escaped_for_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Any client that may commit offsets names a group."""
+    _show(["\x1b[2J\u202eevil: copied orders-0:12"])
+    assert capsys.readouterr().out == "\\x1b[2J\\u202eevil: copied orders-0:12\n"
+
+
+def test_an_error_is_one_line_whatever_a_broker_says(capsys: pytest.CaptureFixture[str]) -> None:
+    report_errors([("broker 1", "INVALID_CONFIG: \x1b[2J\nshoal: error: forged")], as_json=False)
+    assert capsys.readouterr().err == "shoal: error: broker 1: INVALID_CONFIG: \\x1b[2J\\nshoal: error: forged\n"

@@ -188,6 +188,14 @@ async def test_nobody_there_is_an_operator_s_error() -> None:
         await probe_cluster(settings, Limits(), topic=None, seconds=5)
 
 
+def test_words_of_a_broker_are_escaped_for_the_terminal() -> None:
+    proof = Proof(result=Result.UNKNOWN, why="\x1b[2J\r\u202eowned")
+    text = to_text(
+        ClusterReport(cluster_id="c", brokers=(BrokerReport(node_id=1, address=Address("h", 1), proof=proof),))
+    )
+    assert "UNKNOWN  \\x1b[2J\\r\\u202eowned\n" in text
+
+
 @pytest.mark.parametrize("worst", Result)
 def test_a_cluster_is_as_good_as_its_worst_broker(worst: Result) -> None:
     order = [Result.PROVEN, Result.REFUSED, Result.UNKNOWN, Result.UNSAFE]

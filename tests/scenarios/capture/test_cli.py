@@ -111,6 +111,20 @@ def test_cat_prints_a_table_that_lines_up(directory: Path, capsys: pytest.Captur
     assert len(others) == 7
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_cat_prints_nothing_that_a_terminal_obeys(
+    form: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = index_file(tmp_path, 1, [])
+    names = encode_names({1: "orders", 3: "\x1b[2J\r\n\x9b31m\u202eevil"})
+    path.write_bytes(start_block(number=1) + names + encode_block(BlockType.ROWS, row(0)))
+    assert main(["cat", str(tmp_path), *form]) == 0
+    found = lines(capsys)
+    assert len(found) == (1 if form else 2)
+    assert all(line.isprintable() for line in found)
+    assert "\\u202eevil" in found[-1]
+
+
 def test_cat_prints_lines_of_json_with_every_column(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["cat", "--json", str(directory), "--limit", "5"])
     found = [json.loads(line) for line in lines(capsys)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.command_line import Parser, say, typed
+from shoal.command_line import Parser, printable, say, typed
 from shoal.proxy.cli.exit_codes import MUST_CHANGE, OK, UNTRIED
 from shoal.proxy.cli.flags.cluster import add_pair_flags, used_pair
 from shoal.proxy.cli.flags.security import to_flag
@@ -131,7 +131,7 @@ async def _end_at_signal(
 
 def _show(lines: Sequence[str]) -> None:
     for line in lines:
-        say(line)
+        say(printable(line))
 
 
 def _exit_code(report: Report) -> int:

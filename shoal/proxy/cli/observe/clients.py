@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from shoal.command_line import say
+from shoal.command_line import printable, say
 from shoal.proxy.cli.exit_codes import OK
 from shoal.proxy.cli.observe.documents import Client, Clients
-from shoal.proxy.cli.observe.question import add_json, admin_address, admin_parser, ask, printable
+from shoal.proxy.cli.observe.question import add_json, admin_address, admin_parser, ask
 from shoal.proxy.cli.observe.tables import bytes_text, show, table
 from shoal.proxy.config.quantities import counted
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from shoal.command_line import JSON_FLAG, Parser, typed
+from shoal.command_line import JSON_FLAG, Parser, printable, typed
 from shoal.proxy.config.parse import parse_address
 from shoal.proxy.config.problems import OperatorError, Problem
 from shoal.proxy.config.settings import WILDCARDS, Address
@@ -19,7 +19,7 @@ from shoal.proxy.net.web import ConnectionWithDeadline, Deadline
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["DEFAULT", "NoAnswer", "Said", "add_json", "admin_address", "admin_parser", "ask", "printable"]
+__all__ = ["DEFAULT", "NoAnswer", "Said", "add_json", "admin_address", "admin_parser", "ask"]
 
 T = TypeVar("T")
 
@@ -121,8 +121,3 @@ def _other(address: Address, what: str) -> NoAnswer:
 
 def _no_answer(address: Address, what: str) -> NoAnswer:
     return NoAnswer((Problem(str(address), what),))
-
-
-def printable(text: str) -> str:
-    """A client chooses some texts: what a terminal would obey is escaped, and so are marks that reorder a line."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

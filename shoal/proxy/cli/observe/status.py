@@ -6,11 +6,11 @@ import json
 import time
 from typing import TYPE_CHECKING, Final
 
-from shoal.command_line import listed, say
+from shoal.command_line import listed, printable, say
 from shoal.proxy.cli.exit_codes import MUST_CHANGE, OK
 from shoal.proxy.cli.observe.documents import Cluster, Listener, Ready, Status, Worker
 from shoal.proxy.cli.observe.problems import problems, unwrapped
-from shoal.proxy.cli.observe.question import add_json, admin_address, admin_parser, ask, printable
+from shoal.proxy.cli.observe.question import add_json, admin_address, admin_parser, ask
 from shoal.proxy.cli.observe.tables import bytes_text, show, table
 from shoal.proxy.config.quantities import counted
 

@@ -6,8 +6,7 @@ import sys
 from io import StringIO
 from typing import TYPE_CHECKING, Final
 
-from shoal.command_line import say
-from shoal.proxy.cli.observe.question import printable
+from shoal.command_line import printable, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

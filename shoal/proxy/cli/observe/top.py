@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shoal.command_line import say, whole
+from shoal.command_line import printable, say, whole
 from shoal.proxy.cli.exit_codes import OK
 from shoal.proxy.cli.observe.documents import Ready, Status
 from shoal.proxy.cli.observe.problems import problems, unwrapped
-from shoal.proxy.cli.observe.question import NoAnswer, admin_address, admin_parser, ask, printable
+from shoal.proxy.cli.observe.question import NoAnswer, admin_address, admin_parser, ask
 from shoal.proxy.cli.observe.rates import Rates, rates
 from shoal.proxy.cli.observe.tables import bytes_text, table
 from shoal.proxy.config.quantities import counted

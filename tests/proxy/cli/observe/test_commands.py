@@ -12,9 +12,10 @@ import pytest
 import trio
 
 from shoal.cli import main
+from shoal.command_line import printable
 from shoal.proxy.admin.listener import AdminPort
 from shoal.proxy.admin.pages import serve_admin
-from shoal.proxy.cli.observe.question import NoAnswer, ask, printable
+from shoal.proxy.cli.observe.question import NoAnswer, ask
 from shoal.proxy.cli.observe.top import _line, _looks, _screen
 from shoal.proxy.config.settings import Address
 from tests.proxy.net.test_web import OK, drips
