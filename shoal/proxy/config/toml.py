@@ -108,6 +108,7 @@ def _needs(tables: list[Mapping[str, object]], listeners: Iterable[ListenerSetti
             if key in table and not has(listener):
                 yield Problem(where_in_toml(index, key), what)
         yield from _without_effect(index, table, listener.mode)
+        yield from _empty_lists(index, table)
 
 
 def _without_effect(index: int, table: Mapping[str, object], mode: Mode) -> Iterator[Problem]:
@@ -116,6 +117,14 @@ def _without_effect(index: int, table: Mapping[str, object], mode: Mode) -> Iter
         if mode is not (used_by := Mode.UNWRAP if key in _OF_UNWRAP else Mode.WRAP):
             what = f'has no effect with mode = "{mode}": move it to the listener with mode = "{used_by}"'
             yield Problem(where_in_toml(index, f"shallow.{key}"), what)
+
+
+def _empty_lists(index: int, table: Mapping[str, object]) -> Iterator[Problem]:
+    access = table.get("access", {})
+    for key, value in access.items() if isinstance(access, dict) else ():
+        if value == []:
+            what = "is empty, which would let in every client: name those that may connect, or remove the key"
+            yield Problem(where_in_toml(index, f"access.{key}"), what)
 
 
 _OF_UNWRAP = ("producer-slots", "plain-compression")  # the other keys of [listener.shallow] are for wrap

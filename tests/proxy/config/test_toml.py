@@ -240,6 +240,14 @@ def test_the_example_of_the_guide_is_a_good_file() -> None:
         ('level = "debug"', 'level = "verbose"', ['log.level: unknown value "verbose"', "debug, info, warning, error"]),
         ("report-every = 0", "report-every = -1", ["log.report-every: -1.0 is too small"]),
         ("connect-timeout = 2.5", "connect-timeout = nan", ["limits.connect-timeout: nan is too small"]),
+        (
+            "connect-timeout = 2.5",
+            "connect-timeout = inf",
+            ["limits.connect-timeout: inf is too large: at most 1000000000"],
+        ),
+        ("connect-timeout = 2.5", "keepalive-idle = 32768", ["keepalive-idle: 32768 is too large: at most 32767"]),
+        ("connect-timeout = 2.5", "keepalive-interval = 32768", ["keepalive-interval: 32768 is too large"]),
+        ("connect-timeout = 2.5", "keepalive-count = 128", ["keepalive-count: 128 is too large: at most 127 (Linux)"]),
         ("max-connections = 100", "max-connections = 0", ["listener[1].max-connections: 0 is too small"]),
         ("max-connections = 100", "[listener.shallow]\nproducer-slots = 0", ["producer-slots: 0 is too small"]),
         (

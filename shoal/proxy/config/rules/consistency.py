@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -194,6 +195,14 @@ _MAY_BE_ZERO = (
     "has-keys-sample",
 )
 
+_MOST = {
+    "producer-slots": (MAX_PRODUCER_SLOTS, ", which take 512 MB"),
+    "keepalive-idle": (32_767, " seconds (Linux)"),
+    "keepalive-interval": (32_767, " seconds (Linux)"),
+    "keepalive-count": (127, " (Linux)"),
+}
+_MOST_SECONDS = 1_000_000_000  # a thread cannot wait for ten times as long
+
 
 def _positive(settings: Settings, where: Where) -> Iterator[Problem]:
     numbers = [(f"limits.{name}", value) for name, value in _numbers(settings.limits)]
@@ -213,10 +222,17 @@ def _positive(settings: Settings, where: Where) -> Iterator[Problem]:
     for place, value in numbers:
         if not value > 0 and not (value == 0 and place.endswith(_MAY_BE_ZERO)):  # nan is not above 0
             yield Problem(place, f"{value} is too small: it must be above 0")
-    for index, listener in enumerate(settings.listeners):
-        if listener.shallow.producer_slots > MAX_PRODUCER_SLOTS:
-            what = f"{listener.shallow.producer_slots} is too large: at most {MAX_PRODUCER_SLOTS}, which take 512 MB"
-            yield Problem(where(index, "shallow.producer-slots"), what)
+        most, why = _most(place, value)
+        if value > most:
+            yield Problem(place, f"{value} is too large: at most {most}{why}")
+
+
+def _most(place: str, value: float) -> tuple[float, str]:
+    """Above it, the kernel or Python would refuse the number when it is used. (the largest, why)"""
+    for key, most in _MOST.items():
+        if place.endswith(key):
+            return most
+    return (_MOST_SECONDS, "") if isinstance(value, float) else (math.inf, "")
 
 
 def _numbers(
