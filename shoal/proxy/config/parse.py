@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.proxy.config.cores import usable_cores
@@ -24,6 +25,7 @@ __all__ = [
     "parse_addresses",
     "parse_host",
     "parse_network",
+    "parse_path",
     "parse_ports",
     "parse_size",
     "parse_workers",
@@ -135,6 +137,16 @@ def _node_id(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f"{text!r} is not a node id: write the broker's number, for example {{ 1 = 19093 }}")
     return int(text)
+
+
+def parse_path(text: str) -> Path:
+    """`~` is the home directory."""
+    if not text:
+        raise ValueError("is empty: write a path, or remove the key")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # of an unknown user
+        raise ValueError(f"{text!r}: {error}") from None
 
 
 def parse_size(value: int | str) -> int:

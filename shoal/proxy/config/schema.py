@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from enum import StrEnum
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from shoal.command_line import did_you_mean, listed
@@ -20,6 +19,7 @@ from shoal.proxy.config.parse import (
     parse_addresses,
     parse_host,
     parse_network,
+    parse_path,
     parse_ports,
     parse_size,
     parse_workers,
@@ -64,12 +64,12 @@ _FORMS: Mapping[Any, ValueFormat] = {
     TopicName: ValueFormat(str, check_topic),
     WorkerCount: ValueFormat(int | str, parse_workers),
     HostName: ValueFormat(str, parse_host),
-    Directory: ValueFormat(str, lambda text: Path(text).expanduser()),
+    Directory: ValueFormat(str, parse_path),
     Tags: ValueFormat(dict[str, str], dict),
     Address: ValueFormat(str, parse_address),
     tuple[Address, ...]: ValueFormat(str | list[str], parse_addresses),
     NodePorts: ValueFormat(str | dict[str, int], parse_ports),
-    File: ValueFormat(str, lambda text: Path(text).expanduser()),
+    File: ValueFormat(str, parse_path),
     Network: ValueFormat(str, parse_network),
 }
 

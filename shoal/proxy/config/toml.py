@@ -108,7 +108,7 @@ def _needs(tables: list[Mapping[str, object]], listeners: Iterable[ListenerSetti
             if key in table and not has(listener):
                 yield Problem(where_in_toml(index, key), what)
         yield from _without_effect(index, table, listener.mode)
-        yield from _empty_lists(index, table)
+        yield from _without_clients(index, table)
 
 
 def _without_effect(index: int, table: Mapping[str, object], mode: Mode) -> Iterator[Problem]:
@@ -119,12 +119,15 @@ def _without_effect(index: int, table: Mapping[str, object], mode: Mode) -> Iter
             yield Problem(where_in_toml(index, f"shallow.{key}"), what)
 
 
-def _empty_lists(index: int, table: Mapping[str, object]) -> Iterator[Problem]:
+def _without_clients(index: int, table: Mapping[str, object]) -> Iterator[Problem]:
     access = table.get("access", {})
     for key, value in access.items() if isinstance(access, dict) else ():
         if value == []:
             what = "is empty, which would let in every client: name those that may connect, or remove the key"
             yield Problem(where_in_toml(index, f"access.{key}"), what)
+    if table.get("principals") == {}:
+        what = "is empty, and then it would let in every client, with [cluster.sasl]: name some, or remove the table"
+        yield Problem(where_in_toml(index, "principals"), what)
 
 
 _OF_UNWRAP = ("producer-slots", "plain-compression")  # the other keys of [listener.shallow] are for wrap
@@ -157,7 +160,7 @@ class _Reader:
             return None
         raw, beside = capture["raw"], capture.get("directory")
         if isinstance(raw, dict):
-            raw = {"directory": beside if isinstance(beside, str) else ""} | raw
+            raw = {"directory": beside if isinstance(beside, str) else "."} | raw
         settings: RawCaptureSettings | None = self._value("capture.raw", raw, RawCaptureSettings)
         return settings
 
@@ -165,6 +168,8 @@ class _Reader:
         form = form_of(kind)
         try:
             value = msgspec.convert(written, form.written)
+            if isinstance(value, str) and "\0" in value:
+                raise ValueError("has a NUL character: remove it")  # no path, name or address has one
             if is_table(kind):
                 return self.table(path, value, kind)
             if item := item_of(kind):

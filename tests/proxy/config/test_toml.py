@@ -245,6 +245,14 @@ def test_the_example_of_the_guide_is_a_good_file() -> None:
             "connect-timeout = inf",
             ["limits.connect-timeout: inf is too large: at most 1000000000"],
         ),
+        ('"shoal-probe"', '"shoal-probe"\nsasl.username = "a\\u0000"', ["username: has a NUL character"]),
+        ('state-dir = "state"', 'state-dir = ""', ["state-dir: is empty: write a path, or remove the key"]),
+        ('state-dir = "state"', 'state-dir = "~no-such-user/s"', ["state-dir: '~no-such-user/s': Could not determine"]),
+        (
+            'listen = "127.0.0.1:19092"',
+            'principals = {}\nlisten = "127.0.0.1:19092"',
+            ["principals: is empty, and then"],
+        ),
         ("connect-timeout = 2.5", "keepalive-idle = 32768", ["keepalive-idle: 32768 is too large: at most 32767"]),
         ("connect-timeout = 2.5", "keepalive-interval = 32768", ["keepalive-interval: 32768 is too large"]),
         ("connect-timeout = 2.5", "keepalive-count = 128", ["keepalive-count: 128 is too large: at most 127 (Linux)"]),
@@ -415,3 +423,10 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     ports = settings.listeners[0].nodes
     assert isinstance(ports, PortRange)
     assert ports.state_file == tmp_path / "state" / "source.json"
+
+
+@pytest.mark.parametrize("name", ['""', '"a\\u0000b"'])
+def test_a_name_is_text_that_can_name_a_file(name: str) -> None:
+    text = f'[[cluster]]\nname = "c"\nbootstrap = "a:1"\n[[listener]]\nname = {name}\ncluster = "c"\n'
+    with pytest.raises(OperatorError, match=r"listener\[0\]\.name: (is empty|has a NUL)"):
+        read_config(f'{text}listen = "127.0.0.1:2"\nports = "3-4"\n', FILE)

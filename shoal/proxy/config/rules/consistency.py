@@ -81,6 +81,8 @@ def _names(settings: Settings) -> Iterator[Problem]:
         if not names:
             yield Problem(table, f"is missing: write a [[{table}]] table")
         for index, name in enumerate(names):
+            if not name:
+                yield Problem(f"{table}[{index}].name", "is empty: give it a name")
             if name in names[:index]:
                 other = names.index(name)
                 yield Problem(
