@@ -34,10 +34,11 @@ def shown(key: str, value: str) -> str:
     return "[hidden]" if is_secret and not _is_harmless(value) else value
 
 
-# Kafka's settings of type Password, and what names of further settings say (of interceptors, of a REST client).
+# What names of settings say, and every setting of TLS and SASL that is not known as none: keys may be misspelt.
 _SECRET = re.compile(
-    r"sasl\.jaas\.config|ssl\.(keystore\.key|keystore\.certificate\.chain|truststore\.certificates)\b"
-    r"|password|secret|token\Z|credential|api\.key|user\.info",
+    r"password|passphrase|secret|token\Z|credential|api\.key|user\.info"
+    r"|\b(sasl|ssl)\.(?!(mechanism|kerberos|login|client|oauthbearer|protocol|provider|endpoint|enabled|cipher|engine"
+    r"|keymanager|trustmanager|secure|(key|trust)store\.(location|type))(\.|\Z))",
     re.IGNORECASE,
 )
 _SECRET_INSIDE = re.compile(r"LoginModule|PRIVATE KEY")  # whatever the key is: it may be misspelt

@@ -203,9 +203,15 @@ def check_spelling(case: Case) -> Iterator[Finding]:
             if key in known or not (meant := get_close_matches(key, known, n=1, cutoff=_ALIKE)):
                 continue
             why = f"the {client} has no setting {key}; did you mean {meant[0]}?"
-            write = (entry.key.removesuffix(key) + meant[0], entry.value)
+            right = entry.key.removesuffix(key) + meant[0]
+            is_set = right in case.flow.entries
             yield Finding(
-                severity=Severity.SHOULD, flow=case.flow.name, at=entry, why=why, write=(write,), remove=(entry,)
+                severity=Severity.SHOULD,
+                flow=case.flow.name,
+                at=entry,
+                why=f"{why} That one is set, too" if is_set else why,
+                write=() if is_set else ((right, entry.value),),
+                remove=(entry,),
             )
 
 
