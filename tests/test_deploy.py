@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.proxy.cli.reload import parser as reload_parser
 from shoal.proxy.config.toml import read_config
 from shoal.scenarios.kafka.security.certificates import Authority
 from tests.support.processes import shoal
@@ -96,6 +97,15 @@ def test_the_unit_waits_for_the_drain_and_the_stall_exit() -> None:
     limits = read_config(configuration(DEPLOY / "kubernetes" / "service.yaml"), Path("/etc/shoal/shoal.toml")).limits
     assert seconds["TimeoutStopSec"] > limits.drain_wait_seconds + limits.drain_seconds
     assert seconds["WatchdogSec"] > limits.stall_exit
+
+
+def test_a_reload_of_the_unit_has_the_result_of_the_reload() -> None:
+    """A signal has none, and systemd takes the end of the command that sends it for the end of the reload."""
+    unit = (DEPLOY / "systemd" / "shoal.service").read_text()
+    command = {key: value.split() for key, value in re.findall(r"^Exec(Start|Reload)=(.*)$", unit, re.MULTILINE)}
+    assert command["Reload"][:2] == [command["Start"][0], "reload"]
+    assert command["Reload"][2:] == command["Start"][2:]
+    assert reload_parser().parse_args(command["Reload"][2:]).config == Path("/etc/shoal/shoal.toml")
 
 
 def test_the_unit_shows_the_boot_id_to_the_state_files() -> None:

@@ -36,7 +36,7 @@ def notify(*lines: str) -> None:
 
 @contextmanager
 def reloading() -> Iterator[None]:
-    """Around a reload: `Type=notify` and `notify-reload` wait for its end."""
+    """Around a reload: `Type=notify-reload` waits for its end."""
     notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
     try:
         yield
