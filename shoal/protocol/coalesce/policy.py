@@ -11,6 +11,7 @@ has no delay, and requests grow with the broker's load, without a timer. Rules, 
     5  With nothing in flight, no batch waits longer than `linger`; a full request is sent at once.
     6  While others are unanswered, another request is sent only if it is full, or if the oldest has been unanswered for
        `patience`: one slow partition (acks=all and a slow replica) must not delay all others.
+    7  Nothing is sent before a `pause` has passed: the broker's throttle time, in which it reads no request (KIP-219).
 
 Rule 2 keeps a producer's order over any connections. Its cost: one request per round trip and partition. Rejected:
 several requests of a target in flight, whose order would depend on one connection without retries; and a timer instead
@@ -91,6 +92,7 @@ class CoalescingPolicy:
         self._ready_since = NEVER  # arrival of the oldest of these
         self._in_flight: dict[Joined, None] = {}  # in the order of sending
         self._busy: set[Hashable] = set()
+        self._paused_until = -NEVER
 
     @property
     def in_flight(self) -> int:
@@ -132,12 +134,12 @@ class CoalescingPolicy:
         return len(self._ready) == 1 or self._is_full
 
     def due(self) -> float:
-        """When `take` returns something, if nothing else happens before; `inf`: never, `-inf`: now."""
+        """When `take` returns something, if nothing else happens before; `inf`: never. It may be in the past."""
         if not self._ready or len(self._in_flight) >= self.limits.in_flight:
             return NEVER
         if self._is_full:
-            return -NEVER
-        due = self._ready_since + self.limits.linger
+            return self._paused_until
+        due = max(self._ready_since + self.limits.linger, self._paused_until)
         if not self._in_flight:
             return due
         oldest = next(iter(self._in_flight))
@@ -198,6 +200,10 @@ class CoalescingPolicy:
         for target in joined.sets:
             if target in self._waiting:
                 self._make_ready(self._waiting[target][0])
+
+    def pause(self, until: float) -> None:
+        """Requests in flight are not affected."""
+        self._paused_until = max(self._paused_until, until)
 
     def withdraw(self, unwanted: Callable[[Batch], bool]) -> list[Batch]:
         """Remove unsent batches and return them. O(unsent batches)."""

@@ -6,6 +6,10 @@ A lane has tasks, each with its own connection when needed: usually one that wor
 if the first is slow. A task with an answer takes the next request itself; only an idle task must be woken. Tasks end
 after a while without requests, or when the last client has disconnected.
 
+A broker that throttles the lane (a quota) answers at once, and then reads nothing from that connection for the throttle
+time. Requests wait here meanwhile, as in any Kafka client: one that is sent would be lost in the broker's socket when
+its clients give up, and appended after their retry.
+
 If the outcome of a request is unknown (its connection broke), its owners' connections are closed, as their own broker
 would do: they know what to retry. Requests that were not sent yet are not affected.
 """
@@ -55,6 +59,7 @@ _IDLE_SECONDS = 60.0  # until a lane's connections are closed; connections.max.i
 _ANSWER_SECONDS = 30.0  # beyond the request's own timeout
 _TIMER_S = 0.001  # timers have whole milliseconds and fire late: a linger may end this much early, never late
 _CORRELATION_IDS = 1 << 31
+_THROTTLED_AFTER = 6  # Produce: older brokers, which do not know it, have waited already (KIP-219)
 
 
 class _Task:
@@ -302,6 +307,8 @@ class Lane:
         for target, error_code in answer.split.items():
             self._splits[target] = _Split(joined.sets[target], error_code)
             self._owner.tally.split_sets += 1
+        if answer.throttle_ms and self.key.version >= _THROTTLED_AFTER:
+            self.policy.pause(trio.current_time() + answer.throttle_ms / 1000)
         self.policy.answered(joined, answer.split)
         again = [batch for target in answer.split for batch in joined.sets[target]]
         for member in members:

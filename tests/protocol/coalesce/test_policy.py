@@ -27,6 +27,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.limits = JoinLimits(**limits, patience=0.1)  # type: ignore[arg-type]
         self.joiner = CoalescingPolicy(self.limits)
         self.now = 100.0
+        self.paused_until = -math.inf
         self.added = 0
         self.waiting: dict[object, list[Batch]] = defaultdict(list)  # the model: by target, in order
         self.flying: list[Joined] = []
@@ -46,8 +47,10 @@ class AnyHistory(RuleBasedStateMachine):
         ready = [one[0] for target, one in self.waiting.items() if one and target not in self._busy()]
         joined = self.joiner.take(self.now)
         if joined is None:
-            assert not (ready and idle and self.now >= min(batch.arrived for batch in ready) + self.limits.linger)
+            due = max(min((batch.arrived for batch in ready), default=0.0) + self.limits.linger, self.paused_until)
+            assert not (ready and idle and self.now >= due)
             return
+        assert self.now >= self.paused_until
         self._check(joined)
         full = len(ready) >= self.limits.request_batches or sum(b.size for b in ready) >= self.limits.request_bytes
         assert idle or full or self.now >= oldest + self.limits.patience
@@ -92,6 +95,12 @@ class AnyHistory(RuleBasedStateMachine):
         for chosen in self.waiting.values():
             chosen[:] = [batch for batch in chosen if batch.owner != owner]
         self.gone.update(batch.content for batch in taken)
+
+    @rule(seconds=PAUSES)
+    def pause(self, seconds: float) -> None:
+        until = self.now + seconds
+        self.joiner.pause(until)
+        self.paused_until = max(self.paused_until, until)
 
     @rule(pause=PAUSES)
     def time_passes(self, pause: float) -> None:
@@ -186,6 +195,18 @@ def test_others_overtake_a_request_that_is_slow() -> None:
     assert joiner.due() == 1.1
     assert names(taken(joiner, 1.1)) == ["other"]
     assert joiner.due() == math.inf
+
+
+def test_a_pause_ends_neither_early_nor_by_a_full_request() -> None:
+    joiner = filled(batch("a"), in_flight=2, request_batches=1)
+    first = taken(joiner, 1.0)
+    joiner.add(batch("b", 1.0))
+    joiner.pause(5.0)
+    joiner.pause(4.0)
+    joiner.answered(first)
+    assert joiner.due() == 5.0
+    assert joiner.take(4.9) is None
+    assert names(taken(joiner, 5.0)) == ["b"]
 
 
 def test_every_target_has_its_turn() -> None:

@@ -11,6 +11,7 @@ from itertools import product
 import pytest
 import trio
 from kio.schema.errors import ErrorCode
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from shoal.proxy.statistics import CloseCause
 from tests.support.coalesce_rig import ORDERS, batch, coalesce_rig
@@ -154,6 +155,27 @@ async def test_each_owner_hears_of_its_own_error_and_of_the_throttling() -> None
             assert one.error_message == ("the broker says not_leader_or_follower" if number == 1 else None)
             assert (one.index, one.log_start_offset) == (number, 4)
             assert answer.throttle_time.total_seconds() == 0.07
+
+
+@pytest.mark.parametrize(("version", "waits"), [(9, True), (6, True), (5, False)])
+async def test_a_throttled_lane_waits_as_a_client_does(version: int, waits: bool, mock_clock: MockClock) -> None:
+    """The broker reads nothing from this connection meanwhile: what its client gives up must be withdrawn, not sent."""
+    async with coalesce_rig(scripts={0: Script(throttle_ms=100_000)}) as r:
+        one, patient, impatient = await r.producers(3)
+        one.version = patient.version = impatient.version = version
+        await one.send_only({0: batch("throttled")})
+        assert await one.answers() == {0: (NONE, 0)}
+        await patient.send_only({0: batch("patient")})
+        await impatient.send_only({1: batch("lost")})
+        await r.taken(3)
+        await wait_all_tasks_blocked(0.01)
+        assert (len(r.broker.requests) == 1) is waits
+        if waits:
+            await impatient.reset()
+            await until(lambda: r.path.tally.taken == 3 and len(r.server.listeners["test"].connections) == 2)
+        mock_clock.jump(100)
+        assert await patient.answers() == {0: (NONE, 1)}
+        assert (r.broker.log(1) == []) is waits
 
 
 async def test_a_batch_that_is_broken_hurts_only_its_owner() -> None:
