@@ -152,6 +152,19 @@ async def test_the_end_of_a_worker_costs_its_connections_only(tmp_path: Path) ->
         assert await two.until_ready({"1": None, "2": None}) == 200
 
 
+async def test_a_hang_up_for_all_processes_is_a_reload_and_ends_no_worker(tmp_path: Path) -> None:
+    async with fake_broker() as made, AsyncExitStack() as stack:
+        two = Workers(tmp_path, made)
+        await stack.enter_async_context(running_shoal(two.shoal))
+        rows = await two.until_serving()
+        clients = await connected(stack, two.first, 2)
+        for pid in (two.shoal.pid, *(row["pid"] for row in rows)):
+            os.kill(pid, signal.SIGHUP)
+        await until(lambda: bool(two.lines("files-reread")), within=_WITHIN, what="the reload")
+        assert all([await answered(client, 2) for client in clients])
+        assert [row["pid"] for row in await two.until_serving()] == [row["pid"] for row in rows]
+
+
 async def test_a_worker_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
     async with fake_broker() as made, AsyncExitStack() as stack:
         two = Workers(tmp_path, made)
