@@ -320,6 +320,8 @@ class Supervisor(Server):
                 worker.order(Word.DRAIN)
             else:
                 worker.kill()
+        if self.workers[PINNED].state is WorkerState.ENDED:  # it will not be started again
+            self._released.set()
 
     async def _drain_without_clients(self, signal_name: str) -> None:
         self._all_drain = trio.Event()  # all may have ended before, and were started again

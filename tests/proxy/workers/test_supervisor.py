@@ -13,11 +13,13 @@ from shoal.proxy.lifecycle.state import ServerState
 from shoal.proxy.lifecycle.tenure import Tenure
 from shoal.proxy.listener.sockets import ListeningSockets
 from shoal.proxy.workers.links import Message, Word
+from shoal.proxy.workers.process import WorkerState
 from shoal.proxy.workers.supervisor import Supervisor, pause_after
 from tests.support.rig import free_range
 
 if TYPE_CHECKING:
     import pytest
+    from trio.testing import MockClock
 
 
 def test_a_worker_that_ends_again_and_again_is_started_ever_later() -> None:
@@ -59,5 +61,15 @@ async def test_only_the_worker_of_mirrors_can_say_that_their_files_are_closed() 
         await trio.testing.wait_all_tasks_blocked()
         assert nursery.child_tasks
         supervisor._hear(one, Message(Word.RELEASED))
+    supervisor.close()
+    supervisor._table.close()
+
+
+async def test_nothing_waits_for_the_files_of_a_worker_that_has_ended(autojump_clock: MockClock) -> None:
+    supervisor = of_mirror()
+    supervisor.workers[1].state = WorkerState.ENDED
+    supervisor.drain()
+    with trio.fail_after(1):
+        await supervisor.until_released()
     supervisor.close()
     supervisor._table.close()
