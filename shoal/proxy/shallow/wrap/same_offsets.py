@@ -152,6 +152,10 @@ class SameOffsets:
         request, consumer, now = fetch.request, fetch.consumer, trio.current_time()
         fetch_committed(frame, request)
         unplaced, listed = [], set[TopicPartition]()
+        for ref in request.forgotten:  # before those listed: a new id takes the place of the old one
+            left = self._place(connection, consumer, ref)
+            if left is not None:  # a consumer leaves out a partition while it has records of it
+                left.in_session = False
         for asked in request.partitions:
             name = topic_name(connection, asked.topic)
             if name is None:
@@ -178,12 +182,9 @@ class SameOffsets:
         if unplaced:  # nothing of them is given
             only = replace(request, partitions=tuple(unplaced))
             limit_fetch(frame, only, max_bytes=request.max_bytes, partition_max_bytes=1)
-        gone = [self._place(connection, consumer, ref) for ref in request.forgotten]
         if request.session_epoch <= 0:  # a new session, of these partitions only
-            gone = [place for partition, place in consumer.places.items() if partition not in listed]
-        for left in gone:
-            if left is not None:  # a consumer leaves out a partition while it has records of it
-                left.in_session = False
+            for partition, place in consumer.places.items():
+                place.in_session = partition in listed
 
     @staticmethod
     def _place(connection: Connection, consumer: Consumer, ref: PartitionRef) -> Place | None:

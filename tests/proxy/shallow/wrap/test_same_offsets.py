@@ -5,13 +5,14 @@ from __future__ import annotations
 from uuid import UUID
 
 import trio
+from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 from shoal.protocol.mirror_topics.probe import PROBE_BATCH
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.shallow.locator import holds_locator
 from shoal.protocol.shallow.token import holds_sealed_name
-from tests.support.shallow.brokers import ORDERS, ORDERS_ID, SourceBroker, TargetBroker
+from tests.support.shallow.brokers import ORDERS, ORDERS_ID, SourceBroker, TargetBroker, make
 from tests.support.shallow.partition import Partition
 from tests.support.shallow.rig import Consumer, shallow_rig
 
@@ -87,3 +88,19 @@ async def test_a_source_that_was_created_again_is_compared_with_the_copy_again()
         assert await fetch(ORDERS_ID, 32) == (False, 30)
         assert await fetch(other_id, 32) == (True, 32)
         assert await fetch(other_id, 33) == (False, 29)
+
+
+async def test_a_new_id_takes_the_place_of_the_old_one_in_a_session() -> None:
+    """A Java consumer forgets the old id in the request that has the new one."""
+    other_id = UUID(int=0x8765_4321)
+    source = SourceBroker(topics={ORDERS_ID: ("orders", 1), other_id: ("orders", 1)}, session_id=7)
+    async with shallow_rig(source=source, same_offsets="orders") as rig:
+        consumer = await rig.consumer()
+        consumer.version = 13
+        await consumer.send(consumer.request({(ORDERS_ID, 0): 0}, session_id=0, session_epoch=0))
+        await consumer.answer()
+        forgotten = make(load_request_schema(1, 13), "ForgottenTopic", topic_id=ORDERS_ID, partitions=(0,))
+        session = {"session_id": 7, "session_epoch": 1, "forgotten_topics_data": (forgotten,)}
+        await consumer.send(consumer.request({(other_id, 0): 0}, **session))
+        await consumer.answer()
+        assert rig.wrap.gauges()["same_offsets"]["unknown"] == 1
