@@ -148,6 +148,22 @@ async def test_a_log_that_begins_late_begins_there(
         assert spans[0].begin == 1_200
 
 
+@pytest.mark.slow
+async def test_a_log_that_begins_late_with_aborted_records_begins_there(
+    offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path
+) -> None:
+    """A group's offset among them is valid at both clusters."""
+    pair = offsets_pair
+    source = Topics(pair.source.bootstrap)
+    await source.create(kept)
+    made = [Transaction(records=tuple(orders(300, seed=commit)), commit=commit) for commit in (False, True)]
+    await fill_transactions(pair.source.bootstrap, kept, made, transactional_id=kept)
+    await source.delete_records(kept, {0: 120})
+    async with flowing(pair, aliases, tmp_path, wiring(kept)) as flow:
+        await until_equal(flow, kept)
+        assert (await Topics(pair.target.bootstrap).spans(flow.remote(kept)))[0].begin == 120
+
+
 async def test_a_log_without_records_ends_where_its_source_ends(
     offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path
 ) -> None:
