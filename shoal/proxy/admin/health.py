@@ -5,8 +5,9 @@ process whose loop does not.) It has no other condition: a restart of Shoal does
 
 /readyz: the ports of every listener are open, every cluster has answered lately, and Shoal is serving (SIGTERM ends
 that, before connections end). A cluster counts as answering while a client is connected to it, or for `FRESH_SECONDS`
-after a connection was made; otherwise it is asked now, over a connection of Shoal's own, within `PATIENCE_SECONDS`. The
-question goes on after that, and the next request gets its result.
+after a connection was made; otherwise, or if no broker answered the last question (but a web server, or a TLS port), it
+is asked now, over a connection of Shoal's own, within `PATIENCE_SECONDS`. The question goes on after that, and the next
+request gets its result.
 """
 
 from __future__ import annotations
@@ -69,14 +70,13 @@ class Health:
         }
 
     def _why_not(self, cluster: Cluster) -> str | None:
-        contact = cluster.contact
-        if contact.failure is not None:
-            return contact.failure
+        if cluster.contact.problem is not None:
+            return cluster.contact.problem
         return None if self._answers(cluster) else "no answer yet"
 
     def _answers(self, cluster: Cluster) -> bool:
         contact = cluster.contact
-        if contact.at is None or contact.failure is not None or cluster.name in self._asking:
+        if contact.at is None or contact.problem is not None or cluster.name in self._asking:
             return False
         return trio.current_time() - contact.at < FRESH_SECONDS or self._has_clients(cluster)
 

@@ -113,7 +113,7 @@ class Cluster:
         self.proofs.use(settings)
         if made is not None:
             self.logs_in, self.has_principal, self.tls = made.logs_in, made.has_principal, made.tls
-            self._logins, self._may_have_tls = made._logins, None
+            self._logins, self._may_have_tls, self.contact.no_broker = made._logins, None, None
             self.upstream, self.anonymous = made.upstream, made.anonymous
             self._upstreams |= made._upstreams  # open connections and their lanes may have names that are gone
         for upstream in (self.upstream, self.anonymous, *self._upstreams.values()):
@@ -167,7 +167,7 @@ class Cluster:
             "id": self.cluster_id,
             "bootstrap": [str(address) for address in self.bootstrap],
             "brokers": {str(node): str(address) for node, address in sorted(self.brokers.items())},
-            "last_connect_failed": self.contact.failure,
+            "last_connect_failed": self.contact.problem,
             "multi_batch": {
                 str(node): {"result": proof.result.value, "why": proof.why, "remedy": proof.remedy}
                 for node, proof in sorted(proofs.items())
@@ -276,16 +276,23 @@ class Cluster:
             if error.is_refusal:
                 raise NotReached(f"{', '.join(map(str, self.bootstrap))}: {error}") from error
             if await self._has_tls():
-                raise NotReached(f"{', '.join(map(str, self.bootstrap))}: {TLS_BROKER}") from error
+                raise self._no_broker(TLS_BROKER) from error
+            self.contact.no_broker = None
             self.note_login(is_demanded=not self.logs_in)  # without TLS or SASL, brokers answer
             raise NotLearned(f"{error}: does it want SASL or TLS?") from error
         except ForeignProtocol as error:
-            raise NotReached(f"{', '.join(map(str, self.bootstrap))}: {error}") from error
+            raise self._no_broker(str(error)) from error
         except RemoteProtocolError as error:
             raise NotLearned(str(error)) from error
+        self.contact.no_broker = None
         self.note_login(is_demanded=False)
         self.learn(metadata)
         return metadata
+
+    def _no_broker(self, why: str) -> NotReached:
+        """Connections alone would look as if brokers answered."""
+        self.contact.no_broker = f"{', '.join(map(str, self.bootstrap))}: {why}"
+        return NotReached(self.contact.no_broker)
 
 
 def _access(settings: ClusterSettings) -> object:

@@ -95,6 +95,11 @@ class Contact:
 
     at: float | None = None  # trio's time; None: none was made
     failure: str | None = None  # None: it succeeded
+    no_broker: str | None = None  # what answers there instead of a broker, when it was asked last
+
+    @property
+    def problem(self) -> str | None:
+        return self.failure or self.no_broker
 
     def note(self, failure: str | None = None) -> None:
         self.at, self.failure = trio.current_time(), failure

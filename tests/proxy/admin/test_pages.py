@@ -150,6 +150,25 @@ async def test_one_question_at_a_time_goes_to_a_silent_broker() -> None:
         assert statuses == [503] * 8
 
 
+async def test_a_web_server_that_accepts_connections_is_no_broker() -> None:
+    """Clients that try again and again connect to it."""
+    is_broker = False
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await (metadata_of_nobody(broker, frame) if is_broker else broker.send(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+
+    async with rig(answer) as r, admin_of(r) as admin:
+        (cluster,) = r.server.clusters.values()
+        for _ in range(2):
+            assert (await ask(admin.port, "/readyz"))[0] == 503
+            cluster.contact.note()  # a client's connection has been made
+            found = (await admin.json("/status"))["clusters"][0]["last_connect_failed"]
+            assert "the address is that of a web server" in found
+        is_broker = True
+        assert (await ask(admin.port, "/readyz"))[0] == 200
+        assert (await admin.json("/status"))["clusters"][0]["last_connect_failed"] is None
+
+
 async def metadata_of_nobody(broker: BrokerSide, frame: bytes) -> None:
     if api_key(frame) == ApiKey.METADATA:
         await broker.send(response_frame(metadata(response=metadata_v10), correlation_id(frame)))
