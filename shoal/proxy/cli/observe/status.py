@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         values = {"healthy": not found, "problems": found, "ready": readiness.values(address)}
         say(json.dumps({**values, "status": said.values(address)}, indent=1))
     else:
-        _show(status, found)
+        _show(status, ready, found)
     return MUST_CHANGE if found else OK
 
 
@@ -57,7 +57,7 @@ def parser() -> Parser:
     return found
 
 
-def _show(status: Status, found: list[str]) -> None:
+def _show(status: Status, ready: Ready, found: list[str]) -> None:
     since = f"{status.started.replace('T', ' ').removesuffix('Z')} UTC"
     say(printable(f"Shoal {status.version} on {status.host} (pid {status.pid}), {status.state} since {since}"))
     say("healthy" if not found else f"NOT HEALTHY: {counted(len(found), 'problem')}")
@@ -67,7 +67,9 @@ def _show(status: Status, found: list[str]) -> None:
     say("")
     show(table(columns, map(_listener, status.listeners)))
     say("")
-    show(table(("cluster", "brokers", "state"), map(_cluster, status.clusters)))
+    show(
+        table(("cluster", "brokers", "state"), (_cluster(one, ready.clusters.get(one.name)) for one in status.clusters))
+    )
     if status.workers:
         say("")
         show(table(("worker", "process", "state", ">clients", ">loop lag, s"), map(_worker, status.workers)))
@@ -87,9 +89,9 @@ def _listener(one: Listener) -> Iterator[object]:
     yield bytes_text(one.traffic.get("to_client", 0))
 
 
-def _cluster(one: Cluster) -> tuple[str, str, str]:
+def _cluster(one: Cluster, why_not: str | None) -> tuple[str, str, str]:
     brokers = ", ".join(f"{node}={address}" for node, address in one.brokers.items()) or ", ".join(one.bootstrap)
-    return one.name, brokers, one.last_connect_failed or "answers"
+    return one.name, brokers, one.last_connect_failed or why_not or "answers"
 
 
 def _worker(one: Worker) -> tuple[object, ...]:

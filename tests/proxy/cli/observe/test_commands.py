@@ -148,6 +148,15 @@ async def test_status_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> 
         assert "listener 'test': 1 state files could not be written: see the log" in found["problems"]
 
 
+async def test_status_does_not_say_that_a_silent_cluster_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    async with rig(silent) as r, admin(r) as address:
+        assert await run("status", "--admin", f"{address}") == 1
+        text = capsys.readouterr().out
+        assert "  - cluster 'c': no answer yet\n" in text
+        (row,) = (line for line in text.splitlines() if line.startswith("c  "))
+        assert row.endswith("no answer yet")
+
+
 async def test_top_says_when_shoal_stops_answering_and_goes_on() -> None:
     async with rig(silent) as r:
         async with admin(r) as address:
