@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -61,6 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     first = next(looks)
     try:
         if sys.stdout.isatty():
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # the terminal gets its screen and its echo back
             _live(first, looks, flags.interval, flags.count, f"{address}")
         else:
             _lines(first, looks, flags.interval, flags.count)

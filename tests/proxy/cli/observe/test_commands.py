@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import signal
 import socket
+import sys
+import termios
 import threading
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
@@ -176,6 +181,33 @@ async def test_top_says_when_shoal_stops_answering_and_goes_on() -> None:
             assert not back.silent
             assert back.rates[0].requests == 0  # from here on
             nursery.cancel_scope.cancel()
+
+
+async def test_top_gives_the_terminal_back_when_it_is_ended() -> None:
+    terminal, end = pty.openpty()
+    before = termios.tcgetattr(end)
+    async with rig(silent) as r, admin(r) as address:
+        command = [sys.executable, "-m", "shoal", "top", "--admin", f"{address}"]
+        environment = {**os.environ, "TERM": "xterm"}
+        process = await trio.lowlevel.open_process(command, stdin=end, stdout=end, stderr=end, env=environment)
+        try:
+            with trio.fail_after(60):
+                await _until_written(terminal, b"\x1b[?1049h")  # another screen
+                process.send_signal(signal.SIGTERM)
+                await _until_written(terminal, b"\x1b[?1049l")
+                assert await process.wait() == 0
+        finally:
+            process.kill()
+    assert termios.tcgetattr(end) == before
+    os.close(terminal)
+    os.close(end)
+
+
+async def _until_written(terminal: int, wanted: bytes) -> None:
+    seen = b""
+    while wanted not in seen:
+        await trio.lowlevel.wait_readable(terminal)
+        seen += os.read(terminal, 4096)
 
 
 @contextmanager
