@@ -13,6 +13,10 @@ A *life* is that of a consumer. A new one continues where the mirror had committ
 had not produced, is lost with it. So in a new life, `safe` is the fetch offset, or `mirrored` if that is higher (it
 reads some records again). A fetch offset above `given` is a gap, because no mirror that runs through Shoal commits it.
 
+In one life, a consumer that asks below `safe` again may have that already: if it changes between the leader and a
+follower (KIP-392), it asks both at once, and takes the first answer. So `safe` stays until it gets the records again,
+or is reset because they are gone.
+
 The number of records is a difference of offsets, as in all of Kafka's tools: compacted and transactional topics have
 fewer records than offsets.
 """
@@ -126,6 +130,9 @@ class PartitionCopy:
             self.asked = offset
             return
         is_new = life != self.life
+        if self.is_known and not is_new and offset < self.safe:
+            self.asked, self._jump = offset, None
+            return
         self.asked = self.next_offset = offset
         self.life = life
         if not self.is_known:
@@ -137,13 +144,19 @@ class PartitionCopy:
                 self._transit.clear(offset)
         if offset > self.given:
             self.safe = max(self.safe, self.given) if is_new else self.safe
-        elif is_new or offset < self.safe:  # it reads records again
+        elif is_new:  # it reads records again
             self.safe = max(offset, self._transit.mirrored)
         self._transit.rewind(offset)
         self._jump = self.safe if offset > self.safe else None
 
-    def refuse(self) -> None:
-        """The broker answered with an error, so the consumer goes on elsewhere, or asks again."""
+    def refuse(self, *, is_out_of_range: bool = False) -> None:
+        """The broker answered with an error, so the consumer goes on elsewhere, or asks again.
+
+        `is_out_of_range`: it is reset, and does not have what it has asked for again.
+        """
+        if is_out_of_range and self.is_known and self.asked < self.safe:
+            self.safe = max(self.asked, self._transit.mirrored)
+            self._transit.rewind(self.asked)
         self._jump = None
         self.next_offset = _UNKNOWN
         self.doubtful = True

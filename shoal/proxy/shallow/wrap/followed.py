@@ -10,6 +10,7 @@ from shoal.protocol.shallow.monitor.in_transit import Span
 from shoal.protocol.shallow.monitor.partition import PartitionCopy
 from shoal.protocol.shallow.monitor.spans import spans_of
 from shoal.protocol.shallow.token import Tokened
+from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.types import PartitionRef, TopicPartition
 from shoal.proxy.connection.topic_names import topic_name
 
@@ -95,7 +96,7 @@ class FollowedFetches:
             if copy is None:
                 continue
             if fetched.error_code:
-                copy.refuse()
+                copy.refuse(is_out_of_range=fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE)
             else:
                 end = fetched.last_stable if is_committed else fetched.high_watermark
                 self._monitor.answered(flow, partition, copy, (fetched.log_start, end), now)

@@ -51,7 +51,7 @@ class World:
         self.now += 1
         self.copy.ask(self.at, self.life, self.now)
         if self.at < self.start:  # OFFSET_OUT_OF_RANGE
-            self.copy.refuse()
+            self.copy.refuse(is_out_of_range=True)
             if not is_lost:
                 self.passed_over |= set(range(self.at, self.start)) - self.copied - self.in_memory
                 self.at = self.start
@@ -68,6 +68,14 @@ class World:
         if not is_lost:
             self.queue += spans
             self.at = at
+
+    def fetch_twice(self, sizes: list[tuple[int, bool]]) -> None:
+        """Also from another broker, whose answer is empty: it comes behind the one with records."""
+        before = self.at
+        self.fetch(sizes)
+        if before >= self.start:
+            self.copy.ask(before, self.life, self.now)
+            self.reported += self.copy.answer(self.start, self.end, self.now)
 
     @property
     def in_memory(self) -> set[int]:
@@ -128,6 +136,7 @@ steps = st.lists(
         st.tuples(st.just("delete"), st.integers(1, 9)),
         st.tuples(st.just("fetch"), sizes),
         st.tuples(st.just("lost"), sizes),
+        st.tuples(st.just("twice"), sizes),
         st.tuples(st.just("deliver"), st.just(0)),
         st.tuples(st.just("deliver"), st.just(0)),
         st.tuples(st.just("crash"), st.just(0)),
@@ -150,6 +159,8 @@ def test_what_is_known_of_a_partition_is_true(taken: list[tuple[str, object]]) -
                 world.fetch(spans)
             case "lost", list(spans):
                 world.fetch(spans, is_lost=True)
+            case "twice", list(spans):
+                world.fetch_twice(spans)
             case "deliver", _:
                 world.deliver()
             case _:
@@ -177,6 +188,26 @@ def test_a_mirror_that_is_reset_backward_skips_nothing() -> None:
     copy = known(100)
     copy.ask(20, 2, 1.0)
     assert copy.answer(0, 200, 1.1) == []
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_partition_that_is_asked_of_two_brokers_at_once_is_not_passed_over(is_refused: bool) -> None:
+    """KIP-392: the follower answers first, and then the leader, without records."""
+    copy = known(100)
+    copy.ask(100, 1, 1.0)
+    assert copy.answer(0, 200, 1.1) == []
+    copy.give([Span(150, None)], 500, 1.1)
+    copy.ask(100, 1, 1.2)
+    if is_refused:
+        copy.refuse()
+    else:
+        assert copy.answer(0, 200, 1.3) == []
+    copy.ask(150, 1, 1.4)
+    assert copy.answer(0, 200, 1.5) == []
+    copy.give([Span(200, None)], 500, 1.5)
+    for offset in (150, 200):
+        copy.appended(offset, 1.6)
+        assert copy.mirrored == offset
 
 
 def test_a_shorter_log_is_truncated_once() -> None:
