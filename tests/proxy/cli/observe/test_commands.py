@@ -192,12 +192,14 @@ async def test_top_gives_the_terminal_back_when_it_is_ended() -> None:
         process = await trio.lowlevel.open_process(command, stdin=end, stdout=end, stderr=end, env=environment)
         try:
             with trio.fail_after(60):
-                await _until_written(terminal, b"\x1b[?1049h")  # another screen
+                await _until_written(terminal, b"q ends")  # on another screen
                 process.send_signal(signal.SIGTERM)
                 await _until_written(terminal, b"\x1b[?1049l")
                 assert await process.wait() == 0
         finally:
             process.kill()
+            with trio.CancelScope(shield=True):
+                await process.wait()
     assert termios.tcgetattr(end) == before
     os.close(terminal)
     os.close(end)
