@@ -62,7 +62,6 @@ def main(arguments: Sequence[str]) -> int:
     first = next(looks)
     try:
         if sys.stdout.isatty():
-            signal.signal(signal.SIGTERM, signal.default_int_handler)  # the terminal gets its screen and its echo back
             _live(first, looks, flags.interval, flags.count, f"{address}")
         else:
             _lines(first, looks, flags.interval, flags.count)
@@ -143,12 +142,17 @@ def _counts(every: Iterable[object]) -> str:
 
 # -- a screen ----------------------------------------------------------------------------------------------------------
 
+_ENDS = frozenset({signal.SIGINT, signal.SIGTERM})
+
 
 def _live(first: Look, looks: Iterator[Look], seconds: float, most: int | None, where: str) -> None:
     from rich.live import Live
 
     look = first
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the terminal gets its screen and its echo back
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)  # also if a signal comes before all of this is begun
     with _keys() as is_quit, Live(_screen(look, where), screen=True, auto_refresh=False) as live:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
         for number in count(1):
             live.update(_screen(look, where), refresh=True)
             if number == most or is_quit(seconds):
