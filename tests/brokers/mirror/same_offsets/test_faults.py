@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,12 +21,14 @@ from tests.brokers.mirror.rig.steady import steady, wrapped_more
 from tests.brokers.mirror.same_offsets.rig import until_equal, until_stopped, wiring
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from tests.conftest import Aliases
     from tests.support.kafka.clusters import Pair
 
 PARTITIONS = 3
+BATCHES = Layout(run=100, exact=True)
 
 
 async def test_shoal_mirror_and_broker_are_killed_at_work(
@@ -91,21 +94,32 @@ async def test_a_target_that_has_lost_records_gets_them_again(
         assert flow.events("same-offsets-stopped") == []
 
 
+@asynccontextmanager
+async def copied(pair: Pair, topic: str, aliases: Aliases, work: Path) -> AsyncIterator[Flow]:
+    """A flow whose copy is whole."""
+    await Topics(pair.source.bootstrap).create(topic)
+    await fill(pair.source.bootstrap, topic, orders(1_000), layout=BATCHES)
+    async with flowing(pair, aliases, work, wiring(topic)) as flow:
+        await until_equal(flow, topic)
+        yield flow
+
+
+async def create_again(pair: Pair, topic: str) -> None:
+    """With more records than before."""
+    source = Topics(pair.source.bootstrap)
+    await source.delete(topic)
+    await source.create(topic)
+    await fill(pair.source.bootstrap, topic, orders(3_000, seed=9), layout=BATCHES)
+
+
 async def test_a_source_that_was_created_again_is_not_mixed_with_its_copy(
     offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    pair = offsets_pair
-    source, target = Topics(pair.source.bootstrap), Topics(pair.target.bootstrap)
-    await source.create(kept)
-    layout = Layout(run=100, exact=True)
-    await fill(pair.source.bootstrap, kept, orders(1_000), layout=layout)
-    async with flowing(pair, aliases, tmp_path, wiring(kept)) as flow:
-        await until_equal(flow, kept)
+    target = Topics(offsets_pair.target.bootstrap)
+    async with copied(offsets_pair, kept, aliases, tmp_path) as flow:
         before = await target.ends(flow.remote(kept))
         assert await flow.running.stop()
-        await source.delete(kept)
-        await source.create(kept)
-        await fill(pair.source.bootstrap, kept, orders(3_000, seed=9), layout=layout)
+        await create_again(offsets_pair, kept)
         flow.mirror = await Mirror.start(tmp_path, flow.spec)
         why = await until_stopped(flow, kept)
         assert "is another than the log has there: its source was created again or truncated" in why
@@ -119,19 +133,12 @@ async def test_a_source_that_was_created_again_is_not_mixed_with_its_copy(
 async def test_a_source_that_was_created_again_while_its_mirror_sleeps(
     offsets_pair: Pair, kept: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    """It goes on where it was, on the same connection, and the new topic has more records than the old one had."""
-    pair = offsets_pair
-    source, target = Topics(pair.source.bootstrap), Topics(pair.target.bootstrap)
-    await source.create(kept)
-    layout = Layout(run=100, exact=True)
-    await fill(pair.source.bootstrap, kept, orders(1_000), layout=layout)
-    async with flowing(pair, aliases, tmp_path, wiring(kept)) as flow:
-        await until_equal(flow, kept)
+    """It goes on where it was, on the same connection."""
+    target = Topics(offsets_pair.target.bootstrap)
+    async with copied(offsets_pair, kept, aliases, tmp_path) as flow:
         before = await target.ends(flow.remote(kept))
         os.kill(flow.running.process.pid, signal.SIGSTOP)
-        await source.delete(kept)
-        await source.create(kept)
-        await fill(pair.source.bootstrap, kept, orders(3_000, seed=9), layout=layout)
+        await create_again(offsets_pair, kept)
         os.kill(flow.running.process.pid, signal.SIGCONT)
         assert "is another than the log has there" in await until_stopped(flow, kept)
         assert await target.ends(flow.remote(kept)) == before
