@@ -201,7 +201,7 @@ class Supervisor(Server):
                 self._look_whether_all_drain()
             case Word.FAILED:
                 self._failed(worker, value)
-            case Word.RELEASED if worker.number == PINNED:  # the others have no files
+            case Word.RELEASED if worker.number == PINNED and not self._replaces():  # the others have no files
                 self._released.set()
             case Word.BROKER:
                 name, node_id, port, address = value

@@ -53,10 +53,13 @@ async def test_a_listener_that_no_worker_has_counted_yet_is_known() -> None:
 
 
 async def test_only_the_worker_of_mirrors_can_say_that_their_files_are_closed() -> None:
+    """And not before the drain: one that ends alone is started again, and opens them."""
     supervisor = of_mirror()
     one, other = supervisor.workers.values()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(supervisor.until_released)
+        supervisor._hear(one, Message(Word.RELEASED))
+        supervisor.drain()
         supervisor._hear(other, Message(Word.RELEASED))
         await trio.testing.wait_all_tasks_blocked()
         assert nursery.child_tasks
