@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from pathlib import Path
 
@@ -333,6 +334,11 @@ def test_all_problems_are_told_at_once() -> None:
     text = text.replace("frame-bytes = 1000", "frame-bytes = true").replace('name = "target"\nbootstrap', "bootstrap")
 
     assert len(problems(text).splitlines()) == 5
+
+
+def test_a_time_may_have_no_end() -> None:
+    settings = read_config(GOOD.replace("connect-timeout = 2.5", "drain-wait-seconds = inf"), FILE)
+    assert settings.limits.drain_wait_seconds == math.inf
 
 
 def test_tags_of_the_top_level_go_everywhere() -> None:

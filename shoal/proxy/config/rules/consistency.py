@@ -202,8 +202,8 @@ _MOST = {
     "keepalive-idle": (32_767, " seconds (Linux)"),
     "keepalive-interval": (32_767, " seconds (Linux)"),
     "keepalive-count": (127, " (Linux)"),
+    "connect-timeout": (1_000_000_000, ""),  # a thread (of a token endpoint) cannot wait for ten times as long
 }
-_MOST_SECONDS = 1_000_000_000  # a thread cannot wait for ten times as long
 
 
 def _positive(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -224,17 +224,20 @@ def _positive(settings: Settings, where: Where) -> Iterator[Problem]:
     for place, value in numbers:
         if not value > 0 and not (value == 0 and place.endswith(_MAY_BE_ZERO)):  # nan is not above 0
             yield Problem(place, f"{value} is too small: it must be above 0")
-        most, why = _most(place, value)
+        most, why = _most(place)
         if value > most:
             yield Problem(place, f"{value} is too large: at most {most}{why}")
 
 
-def _most(place: str, value: float) -> tuple[float, str]:
-    """Above it, the kernel or Python would refuse the number when it is used. (the largest, why)"""
+def _most(place: str) -> tuple[float, str]:
+    """Above it, the kernel or Python would refuse the number when it is used. (the largest, why)
+
+    Any other time may be inf.
+    """
     for key, most in _MOST.items():
         if place.endswith(key):
             return most
-    return (_MOST_SECONDS, "") if isinstance(value, float) else (math.inf, "")
+    return math.inf, ""
 
 
 def _numbers(
