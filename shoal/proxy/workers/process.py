@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Program", "WorkerProcess", "WorkerState"]
 
-_CODE: Final = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); "
+_CODE: Final = (  # a SIGHUP for all processes is meant for the supervisor, also while the modules load
+    "import sys, json, signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); sys.path[:] = json.loads(sys.argv.pop()); "
     "from shoal.proxy.cli.serving.worker import main; sys.exit(main(sys.argv[2:]))"
 )
 _END_SECONDS: Final = 3.0  # for a worker that must end at once, to close its files

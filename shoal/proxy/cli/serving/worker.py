@@ -2,8 +2,7 @@
 
 run ──┬── orders of the supervisor; without it, the worker drains
       ├── the Server (when it has settings)
-      ├── signals: SIGTERM and SIGINT drain (then the supervisor starts another worker); SIGUSR1 ends at once;
-      │   SIGHUP does nothing: one for all processes is meant for the supervisor
+      ├── signals: SIGTERM and SIGINT drain (then the supervisor starts another worker); SIGUSR1 ends at once
       ├── stall watch, ticks
       └── the pages and counters that the supervisor asks for
 """
@@ -45,7 +44,6 @@ log = logging.getLogger("shoal.workers")
 
 _PATIENCE: Final = 0.5  # for clusters that are asked for /readyz: the supervisor waits a little longer
 _LAST_SECONDS: Final = 2.0  # for the last messages
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -70,7 +68,7 @@ class _Worker:
     async def run(self, orders: socket.socket) -> int:
         orders.setblocking(False)
         self._link = Link(trio.SocketStream(trio.socket.from_stdlib_socket(orders)))
-        with trio.open_signal_receiver(*_SIGNALS) as signals:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGUSR1) as signals:
             async with trio.open_nursery() as self._tasks:
                 self._tasks.start_soon(self._obey_signals, signals)
                 self._tasks.start_soon(self._obey)
@@ -189,8 +187,6 @@ class _Worker:
     async def _obey_signals(self, signals: object) -> None:
         async for number in signals:  # type: ignore[attr-defined]
             server = self._server
-            if number == signal.SIGHUP:
-                continue  # the supervisor has it, too, and says what is to be read again
             if server is None:
                 self._over.set()
             elif number == signal.SIGUSR1:
