@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from shoal.proxy.lifecycle.control import ask_for_reload
 from shoal.scenarios.kafka.ports import free_port_block
 from shoal.scenarios.kafka.process import until
 from tests.support.admin import ask as get
@@ -34,6 +35,7 @@ class Workers:
     def __init__(self, work: Path, made: FakeBroker, workers: int = 2, **document: object) -> None:
         self.first = free_port_block(12)
         self.other, self.admin = self.first + 8, self.first + 11
+        self.state = work / "state"
         self._work, self._broker, self._document = work, made, {"workers": workers, **document}
         self.toml = self.write()
         argv = ["run", "-c", str(self.toml), "--log-format", "json"]
@@ -47,7 +49,7 @@ class Workers:
             "ports": f"{self.first + 1}-{self.first + 5}",
         }
         document = {
-            "state-dir": str(self._work / "state"),
+            "state-dir": str(self.state),
             "cluster": [{"name": "c", "bootstrap": str(self._broker.address)}],
             "listener": [{**listener, **first}, *more],
             "admin": {"listen": f"127.0.0.1:{self.admin}"},
@@ -345,6 +347,11 @@ async def test_mirrors_are_in_the_first_worker_only_also_after_its_end(tmp_path:
         assert (tmp_path / "state" / "target.producers").exists()
 
 
+async def reloaded(state: Path) -> None:
+    """`shoal reload` asks the Shoal that has the directory now, and waits until that one serves."""
+    assert (await trio.to_thread.run_sync(ask_for_reload, state))["result"] == "reloaded"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 async def test_a_takeover_waits_for_the_mirrors_of_the_first_worker_alone(tmp_path: Path, *, killed: bool) -> None:
@@ -371,9 +378,11 @@ async def test_a_takeover_waits_for_the_mirrors_of_the_first_worker_alone(tmp_pa
         await until(
             lambda: bool(two.lines("takeover-waits")), within=_WITHIN, what="the warning", process=two.shoal.process
         )
-        go_on.set()
-        assert (await mirror.frame()).endswith(b"in flight")
-        await mirror.leave()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reloaded, two.state)
+            go_on.set()
+            assert (await mirror.frame()).endswith(b"in flight")
+            await mirror.leave()
         await until(
             lambda: not before.running, within=_WITHIN, what="the Shoal before to end", process=two.shoal.process
         )

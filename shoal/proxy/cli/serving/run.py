@@ -40,7 +40,7 @@ from shoal.proxy.shallow.paths import ShallowPaths
 from shoal.proxy.statistics import ServerStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path as FilePath
 
     from shoal.proxy.config.settings import ListenerSettings, Settings
@@ -99,6 +99,7 @@ class _Run:
         self._reloaded = trio.Event()  # another one after each reload
         self._admin = AdminService()
         self._make: Callable[[Settings, Paths | None, Tenure], Server] | None = None
+        self._control: Callable[[], Awaitable[None]] | None = None
 
     async def run(self, settings: Settings, ready: Callable[[], None]) -> None:
         async with tenure(settings.state_dir, takeover=self._source.takeover) as held:
@@ -110,6 +111,8 @@ class _Run:
         self._admin.prepare(settings, held.sockets).apply()
         async with trio.open_nursery() as nursery:
             server: Server = await nursery.start(self._serve, settings, held, nursery)
+            if self._control is not None:  # of a Shoal that takes over: it has the directory now
+                nursery.start_soon(self._control)
             await nursery.start(self._admin.run, server)
             for listener in settings.listeners:
                 _announce(listener)
@@ -147,7 +150,7 @@ class _Run:
             if source.file is not None:
                 everything.start_soon(watch_file, source.file, source.identity, partial(reloads.ask, files_too=False))
             if source.load is not None and settings.state_dir is not None:
-                everything.start_soon(_serve_control, settings.state_dir, server, reloads)
+                self._control = partial(serve_control, settings.state_dir, partial(_reload_and_tell, server, reloads))
 
         await serve(
             settings,
@@ -214,12 +217,6 @@ async def watch_stalls(server: Server, reloaded: Callable[[], trio.Event]) -> No
 
 def _stalls(server: Server) -> tuple[float, float]:
     return server.settings.limits.stall_report, server.settings.limits.stall_exit
-
-
-async def _serve_control(directory: FilePath, server: Server, reloads: Reloads) -> None:
-    """A Shoal that takes over has the directory when it serves."""
-    await server.started.wait()
-    await serve_control(directory, partial(_reload_and_tell, server, reloads))
 
 
 def _announce(listener: ListenerSettings) -> None:
