@@ -113,7 +113,7 @@ class Reception:
             guest.login_by = now + self._limits.login_timeout
         if waits:
             assert self.tasks is not None  # nothing is accepted before `run`
-            self.tasks.start_soon(self._greet, bound_port, sock, guest, Address(host, 0), has_header)
+            self.tasks.start_soon(self._greet, self._greeting, bound_port, sock, guest, Address(host, 0), has_header)
             return
         try:
             self._begin(bound_port, self._greeting.now(sock), guest)
@@ -121,15 +121,20 @@ class Reception:
             self._end(sock, guest, GreetingFailed(CloseCause.CLIENT_CLOSED), Address(host, 0))
 
     async def _greet(
-        self, bound_port: BoundPort, sock: socket.socket, guest: Guest, peer: Address, has_header: bool
+        self,
+        greeting: Greeting,
+        bound_port: BoundPort,
+        sock: socket.socket,
+        guest: Guest,
+        peer: Address,
+        has_header: bool,
     ) -> None:
         try:
-            greeting = self._greeting
             client = await greeting.receive(sock, guest, has_header=has_header)
             if self._greeting is not greeting and self._is_shut_out(bound_port, client):
                 await _take_leave(sock)
                 raise GreetingFailed(CloseCause.DRAINED)
-            self._tally.handshakes += self._greeting.has_handshake
+            self._tally.handshakes += greeting.has_handshake
             if not self._demands_login():
                 guest.logged_in()
             self._begin(bound_port, client, guest)
@@ -138,7 +143,7 @@ class Reception:
         except OSError as error:
             self._end(sock, guest, GreetingFailed(CloseCause.CLIENT_LOST, error.strerror or str(error)), peer)
         except trio.TooSlowError:
-            awaited = "PROXY protocol header" if has_header and not self._greeting.has_handshake else "TLS handshake"
+            awaited = "PROXY protocol header" if has_header and not greeting.has_handshake else "TLS handshake"
             what = f"no {awaited} within {self._limits.login_timeout:g} s (limits.login-timeout)"
             self._end(sock, guest, GreetingFailed(CloseCause.LOGIN_TIMEOUT, what), peer)
         except Exception as error:  # one client must not end the others

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from contextlib import suppress
+from dataclasses import replace
 from ipaddress import ip_network
 from typing import TYPE_CHECKING
 
@@ -227,6 +228,21 @@ async def test_a_drain_in_the_midst_of_a_greeting_is_no_reset(tls: Tls) -> None:
             client.sendall(b"\x16\x03\x01\x02\x00" if tls else V2_FROM)
             r.server.drain()
             assert await trio.to_thread.run_sync(client.recv, 100) == b""
+        assert await r.closed() == {CloseCause.DRAINED: 1}
+
+
+async def test_a_reload_before_the_first_step_of_a_greeting_shuts_out_its_client() -> None:
+    async with rig(proxy_protocol=LOCALHOST, tls=Tls(0)) as r:
+        listener = r.listener
+        with socket.create_server(("127.0.0.1", 0)) as accepting:
+            stream = await trio.open_tcp_stream(*accepting.getsockname())
+            listener.reception.welcome(listener.ports.bound[None], accepting.accept()[0].detach(), "127.0.0.1")
+        access = AccessSettings(addresses=(ip_network("10.0.0.0/8"),))
+        listener.reception.use(replace(listener.settings, access=access), listener.limits, listener.tls)
+        async with stream:
+            client = Peer(stream)
+            await client.send(V2_LOCAL)
+            assert await is_closed(client)
         assert await r.closed() == {CloseCause.DRAINED: 1}
 
 
