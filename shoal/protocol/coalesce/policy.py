@@ -205,6 +205,9 @@ class CoalescingPolicy:
         """Requests in flight are not affected."""
         self._paused_until = max(self._paused_until, until)
 
+    def is_paused(self, now: float) -> bool:
+        return now < self._paused_until
+
     def withdraw(self, unwanted: Callable[[Batch], bool]) -> list[Batch]:
         """Remove unsent batches and return them. O(unsent batches)."""
         taken: list[Batch] = []

@@ -335,14 +335,14 @@ class CoalescePath:
         self, member: CoalescedClient, found: Joinable, places: list[PartitionRef], correlation_id: int
     ) -> Decision | Wait:
         connection, unanswered = member.connection, member.unanswered
-        if self._is_full():
-            return Wait(partial(self._while, self._is_full))
+        which = connection.bound_port, connection.identity, found.key
+        lane = self._lanes.get(which)
+        if self._is_full(lane):
+            return Wait(partial(self._while, partial(self._is_full, lane)))
         if member.is_full:
             return Wait(member.until_room)
         if not unanswered and not connection.responses.quiet:
             return Wait(connection.requests.until_quiet)
-        which = connection.bound_port, connection.identity, found.key
-        lane = self._lanes.get(which)
         if unanswered and (lane is None or member.lane is not lane):  # lanes overtake each other
             return Wait(member.settled)
         if lane is None:
@@ -379,8 +379,16 @@ class CoalescePath:
         lanes = [lane for lane in self._lanes.values() if lane.bound_port is bound_port]
         return any(lane.policy.holds(target, before) for target in targets for lane in lanes)
 
-    def _is_full(self) -> bool:
-        return self.held_bytes >= self.settings.queue_bytes
+    def _is_full(self, lane: Lane | None) -> bool:
+        """Beyond a request, a lane may keep as many bytes unsent as are free for all others: one that its broker
+        throttles, for minutes, must not stop the clients of the others.
+        """
+        free = self.settings.queue_bytes - self.held_bytes
+        if free <= 0 or lane is None:
+            return free <= 0
+        policy = lane.policy
+        request = 0 if policy.is_paused(trio.current_time()) else policy.limits.request_bytes
+        return policy.waiting_bytes + policy.waiting_batches * _HELD_FOR_A_BATCH >= max(free, request)
 
     async def _while(self, obstacle: Callable[[], bool]) -> None:
         while obstacle():

@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 from kio.schema.errors import ErrorCode
+from trio.testing import MockClock
 
 from shoal.protocol.schema.headers import write_request_header
 from shoal.protocol.wire.types import write_int32
@@ -189,6 +190,22 @@ async def test_a_full_queue_reads_nothing_further() -> None:
             for number, client in enumerate(clients):
                 assert [await client.answers() for _ in range(20)] == [{number: (NONE, at)} for at in range(20)]
         assert r.path.held_bytes == 0
+
+
+async def test_a_lane_that_the_broker_throttles_stops_no_other_client(mock_clock: MockClock) -> None:
+    """Its clients go on sending, and wait for minutes."""
+    async with coalesce_rig(scripts={0: Script(throttle_ms=600_000)}, queue_bytes=20_000, request_bytes=20_000) as r:
+        greedy, other = await r.producers(2)
+        greedy.client_id, greedy.version = "greedy", 9
+        await greedy.send_only({0: batch("v")})
+        await greedy.answers()
+        await greedy.send(b"".join(greedy.request({(ORDERS, 1): batch("x" * 3000)}) for _ in range(20)))
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        await other.send_only({2: batch("v")})
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert r.broker.log(2) == ["v"]
+        mock_clock.jump(600)
+        assert [await greedy.answers() for _ in range(20)] == [{1: (NONE, at)} for at in range(20)]
 
 
 async def test_a_drain_answers_what_was_taken() -> None:
