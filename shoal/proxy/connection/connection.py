@@ -604,7 +604,7 @@ class Connection:
             answer_begun=responses.mid_frame and not to_client.blocked,
             broker_blocks=to_broker.blocked,
             client_blocks=to_client.blocked,
-            abandoned=self.handling and self.client_has_left(),
+            abandoned=(self.handling or requests.holds_back) and self.client_has_left(),
             nothing_due=not self.unanswered and requests.waiting,
         )
 

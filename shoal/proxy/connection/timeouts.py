@@ -33,7 +33,7 @@ class Progress(NamedTuple):
     answer_begun: bool = False
     broker_blocks: bool = False  # the peer must read
     client_blocks: bool = False
-    abandoned: bool = False  # a handler works for a client that has left
+    abandoned: bool = False  # a request is handled, or waits, for a client that has left
     nothing_due: bool = True
 
 

@@ -208,6 +208,24 @@ async def test_a_lane_that_the_broker_throttles_stops_no_other_client(mock_clock
         assert [await greedy.answers() for _ in range(20)] == [{1: (NONE, at)} for at in range(20)]
 
 
+async def test_a_client_that_leaves_while_its_request_waits_is_noticed(mock_clock: MockClock) -> None:
+    limits = Limits(linger_seconds=30)
+    async with coalesce_rig(scripts={0: Script(throttle_ms=600_000)}, limits=limits, queue_bytes=10_000) as r:
+        client = await r.producer()
+        client.version = 9
+        await client.send_only({0: batch("v")})
+        await client.answers()
+        await client.send(b"".join(client.request({(ORDERS, 1): batch("x" * 3000)}) for _ in range(20)))
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        await client.reset()
+        for _ in range(32):
+            mock_clock.jump(1)
+            await trio.testing.wait_all_tasks_blocked(0.001)
+        assert r.server.listeners["test"].tally.closed[CloseCause.ABANDONED] == 1
+        assert r.path.held_bytes == 0
+        assert r.broker.log(1) == []
+
+
 async def test_a_drain_answers_what_was_taken() -> None:
     async with coalesce_rig(limits=Limits(drain_seconds=20, close_seconds=0.1)) as r:
         gate = await r.hold()

@@ -109,6 +109,7 @@ class RequestPump(Pump, Generic[C]):
         "_room",
         "_routes",
         "_stopping",
+        "holds_back",
         "login_due",
         "requests",
         "tokens",
@@ -129,6 +130,7 @@ class RequestPump(Pump, Generic[C]):
         self._room: trio.Event | None = None
         self._enough = 0  # `_room` is set when the queue has at most this many entries
         self._stopping = False  # no further request is read
+        self.holds_back = False  # a request waits, and nothing is read
         self._pace = connection.pace
         if self._pace is not None:
             self._receive_into = self._receive_paced
@@ -229,7 +231,7 @@ class RequestPump(Pump, Generic[C]):
             self.remaining = 0
             pos += remaining
         if self.login_due is not None and end - pos >= REQUEST_PREFIX and trio.current_time() >= self.login_due:
-            return pos, _wait_before_frame(self._connection.log_in_again)
+            return pos, self._wait_before_frame(self._connection.log_in_again)
         limit, known, repeated, queue = self._frame_limit, self._known, self._repeated, self._in_flight
         backlog, meter = self._connection.backlog, self.meter
         while end - pos >= REQUEST_PREFIX and not self.tokens:
@@ -244,7 +246,7 @@ class RequestPump(Pump, Generic[C]):
                     return pos, None
                 route = self._first_use(api, first)
             if backlog is not None and (route is None or not route.takes) and backlog.unanswered:
-                return pos, _wait_before_frame(backlog.settled)
+                return pos, self._wait_before_frame(backlog.settled)
             decision = None
             if route is not None:
                 last = repeated.get(api)
@@ -261,7 +263,7 @@ class RequestPump(Pump, Generic[C]):
                 queue.append(correlation_id)
             else:
                 if isinstance(decision, Wait):
-                    return pos, _wait_before_frame(decision.until)
+                    return pos, self._wait_before_frame(decision.until)
                 if not isinstance(decision, Decision):
                     queue.append(pending_answer((correlation_id, api >> 16, api & 0xFFFF, decision)))
                 elif decision is not Decision.SILENT:
@@ -322,6 +324,17 @@ class RequestPump(Pump, Generic[C]):
             self._repeated[api] = head, bytes(first[REQUEST_PREFIX:head]), decision
         return decision
 
+    def _wait_before_frame(self, until: Callable[[], Awaitable[None]]) -> FrameStop:
+        """Wait before a frame, without reading; then it is scanned again."""
+        return FrameStop(0, None, partial(self._wait, until))
+
+    async def _wait(self, until: Callable[[], Awaitable[None]], _: bytearray) -> None:
+        self.holds_back = True
+        try:
+            await until()
+        finally:
+            self.holds_back = False
+
     def _held(self, route: Route[C], size: int) -> FrameStop:
         if size > self._limits.held_request_bytes:
             raise RemoteProtocolError(
@@ -359,12 +372,3 @@ class RequestPump(Pump, Generic[C]):
             what = f"a request of {size} bytes before a login (limits.login-frame-bytes = {self._frame_limit})"
             raise RemoteProtocolError(what)
         raise RemoteProtocolError(f"a request of {size} bytes is too short for its header")
-
-
-def _wait_before_frame(until: Callable[[], Awaitable[None]]) -> FrameStop:
-    """Wait before a frame, without reading; then it is scanned again."""
-    return FrameStop(0, None, partial(_wait, until))
-
-
-async def _wait(until: Callable[[], Awaitable[None]], _: bytearray) -> None:
-    await until()
