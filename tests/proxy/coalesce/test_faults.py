@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
 from kio.schema.errors import ErrorCode
-from trio.testing import MockClock
 
 from shoal.protocol.schema.headers import write_request_header
 from shoal.protocol.wire.types import write_int32
@@ -17,6 +17,9 @@ from shoal.proxy.statistics import CloseCause
 from tests.support.coalesce_rig import ORDERS, batch, coalesce_rig
 from tests.support.rig import BrokerSide, correlation_id, request, response, until
 from tests.support.shallow.brokers import Script
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 pytestmark = pytest.mark.usefixtures("lane")
 

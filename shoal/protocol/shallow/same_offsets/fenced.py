@@ -58,6 +58,7 @@ _BASE = Struct(">q")
 _EPOCH = Struct(">i")
 _JOINED_BELOW = 8 * 1024
 _log_end = re.compile(r"expected .*, the log ends at ([0-9]{1,18})$").search  # Refusal.java
+_is_before_start = re.compile(r" can't be compared: the log starts at [0-9]+$").search  # MirrorTopics.java
 
 STOPPING = frozenset(
     {
@@ -259,6 +260,8 @@ class FencedPartition:
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._goes_on_at_end(refused[0]):
             return
         self._ends.forget(self.partition)
+        if self._was_begun():
+            code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if code in STOPPING:
             key = self._key_of(refused[0])
             self._found.append(CopyStopped(self.partition, key, code))
@@ -281,6 +284,10 @@ class FencedPartition:
         first = refused.made[0].base  # what is from there on was not compared
         self._queue = deque(batch for batch in self._batches() if batch.last >= min(end, first))
         return True
+
+    def _was_begun(self) -> bool:
+        """Another mirror has begun the copy since the leader was asked, and knew a later start of the source's log."""
+        return not self._known.end and _is_before_start(self._text(self.partition) or "") is not None
 
     def _key_of(self, sent: FencedSet) -> EnvelopeKey:
         keys = [item.key for item in self._plan.items if item.key is not None]

@@ -32,7 +32,12 @@ class TargetLog:
             return ErrorCode.MESSAGE_TOO_LARGE
         while made and made[0][0].last_offset < self.end:
             header, data = made.pop(0)
-            if header.base_offset < self.start or not self._holds(header, data):
+            if header.base_offset < self.start:
+                where = f"the batch at offset {header.base_offset}"
+                self.text = f"{where} can't be compared: the log starts at {self.start}"
+                return ErrorCode.INVALID_RECORD
+            if not self._holds(header, data):
+                self.text = f"the batch at offset {header.base_offset} is another than the log has there"
                 return ErrorCode.INVALID_RECORD
         if not made:
             return 0

@@ -98,3 +98,21 @@ def test_an_end_that_never_stays_is_left_to_the_retry_of_the_mirror() -> None:
     assert answers == MAX_RESTARTS + 1
     assert fenced.outcome is not None
     assert fenced.outcome.error_code == TRY_AGAIN
+
+
+def test_another_mirror_has_begun_the_copy_behind_this_ones_start() -> None:
+    """Each has asked the source for its start at another time: the copy is not stopped for it."""
+    log = TargetLog()
+
+    def mirror(known: LogEnd, begin: int) -> FencedPartition:
+        plan = plan_of(50, 51, start=0)
+        return FencedPartition(PARTITION, plan, LogEnds(), known, text=lambda _: log.text, begin=begin)
+
+    first, second = mirror(LogEnd(0, 0, 0), 30), mirror(LogEnd(0, 0, 0), 20)
+    assert set(send(first, log)) == {0}
+    assert send(second, log) == [ErrorCode.INVALID_RECORD]
+    assert second.outcome is not None
+    assert second.outcome.error_code == TRY_AGAIN
+    again = mirror(LogEnd(log.start, log.end, log.end), 20)
+    assert set(send(again, log)) == {0}
+    assert list(log.batches) == [30, 50, 51]
