@@ -193,6 +193,14 @@ class SameOffsets:
 
     # -- answer ------------------------------------------------------------------------------------------------------
 
+    @staticmethod
+    def _answered(consumer: Consumer, fetched: FetchedPartition, partition: TopicPartition | None) -> Place | None:
+        """None: it is unknown what was asked for, because the name, or that of a new id, has been learnt since."""
+        place = consumer.places.get(partition) if partition is not None else None
+        if place is None or (isinstance(fetched.topic, bytes) and fetched.topic != place.topic_id):
+            return None
+        return place
+
     def is_waiting(
         self, fetch: MirrorFetch, response: FetchResponse, ours: Mapping[PartitionRef, TopicPartition | None]
     ) -> bool:
@@ -201,7 +209,7 @@ class SameOffsets:
         for fetched in response.partitions:
             ref = PartitionRef(fetched.topic, fetched.partition)
             partition = ours.get(ref)
-            place = fetch.consumer.places.get(partition) if partition is not None else None
+            place = self._answered(fetch.consumer, fetched, partition)
             if partition is None or place is None:
                 has_records |= ref in ours and fetched.start != fetched.end
                 continue
@@ -237,7 +245,7 @@ class SameOffsets:
             if ref not in ours:
                 continue
             partition = ours[ref]
-            place = fetch.consumer.places.get(partition) if partition is not None else None
+            place = self._answered(fetch.consumer, fetched, partition)
             given: Sequence[Buffer] | None = None
             if partition is not None and place is not None:
                 given = self._give(fetch, frame, fetched, partition, place, aborted, context, judgement)

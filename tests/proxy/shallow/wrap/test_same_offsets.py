@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import trio
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
+from shoal.protocol.messages.metadata import MetadataResponse
 from shoal.protocol.mirror_topics.probe import PROBE_BATCH
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.shallow.locator import holds_locator
@@ -15,6 +17,10 @@ from shoal.protocol.shallow.token import holds_sealed_name
 from tests.support.shallow.brokers import ORDERS, ORDERS_ID, SourceBroker, TargetBroker, make
 from tests.support.shallow.partition import Partition
 from tests.support.shallow.rig import Consumer, shallow_rig
+
+if TYPE_CHECKING:
+    from tests.support.shallow.brokers import Entity
+    from tests.support.shallow.rig import ShallowRig
 
 SET = encode_batch([NewRecord(1, b"k", b"v")])
 
@@ -88,6 +94,43 @@ async def test_a_source_that_was_created_again_is_compared_with_the_copy_again()
         assert await fetch(ORDERS_ID, 32) == (False, 30)
         assert await fetch(other_id, 32) == (True, 32)
         assert await fetch(other_id, 33) == (False, 29)
+
+
+class Learning(SourceBroker):
+    """The name of a new id becomes known while a Fetch with this id is at the broker."""
+
+    other: UUID | None = None
+    rig: ShallowRig | None = None
+
+    def _fetch(self, request: Entity, schema: type[Entity]) -> Entity:
+        if self.other is not None and self.rig is not None:
+            topics = (("orders", self.other.bytes),)
+            learnt = MetadataResponse(brokers=(), cluster_id=None, topics=topics, partition_counts=(1,))
+            self.rig.server.clusters["from"].learn(learnt)
+        return super()._fetch(request, schema)
+
+
+async def test_a_new_id_whose_name_was_unknown_when_it_was_asked_for_gives_nothing() -> None:
+    """The mirror's own offset was asked for, of another topic than the place is of."""
+    source, target = Learning(topics={ORDERS_ID: ("orders", 1)}), TargetBroker()
+    target.logs[ORDERS, 0] = Copy()
+    async with shallow_rig(source=source, target=target, same_offsets="orders") as rig:
+        consumer, producer = await rig.consumer(), await rig.producer()
+        consumer.version, source.rig = 13, rig
+
+        async def fetch(topic_id: UUID, position: int, *there: int) -> bytes:
+            records = [encode_batch([NewRecord(1, b"k", b"v")], base_offset=offset) for offset in there]
+            source.sets = [{(topic_id, 0): b"".join(records)}]
+            return await consumer.fetch(position, topic=topic_id)
+
+        await producer.produce(await fetch(ORDERS_ID, 30, 30))
+        await producer.answers()
+        assert await fetch(ORDERS_ID, 31, 29)  # the last record of the copy, to be compared
+        assert await fetch(ORDERS_ID, 32, 30)
+        assert not await fetch(ORDERS_ID, 33)
+        source.other = UUID(int=0x8765_4321)
+        assert not await fetch(source.other, 33, 33)
+        assert holds_locator(memoryview(await fetch(source.other, 33, 33)))
 
 
 async def test_a_new_id_takes_the_place_of_the_old_one_in_a_session() -> None:
