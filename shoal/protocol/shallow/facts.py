@@ -13,7 +13,7 @@
 Numbers are ASCII decimals, readable with any consumer. They are sums over headers that are read anyway. The target side
 compares them with what it opens and appends (unwrap/reconcile.py), but does not need them: the key alone defines an
 envelope. So all are optional (a mirror's transform may remove them), unknown ones are ignored, and a new one does not
-change the version in the key.
+change the version in the key. But a record with another key that has them is an envelope whose key was changed.
 """
 
 import json
@@ -28,7 +28,7 @@ from shoal.protocol.shallow.envelope import EnvelopeKey
 from shoal.protocol.wire.compression import Codec, stated_size
 from shoal.protocol.wire.crc import Buffer
 
-__all__ = ["Facts", "agrees", "contradiction", "facts_of", "provenance", "read_facts"]
+__all__ = ["Facts", "agrees", "are_of_envelope", "contradiction", "facts_of", "provenance", "read_facts"]
 
 Header: TypeAlias = tuple[bytes, bytes]
 
@@ -62,6 +62,7 @@ class Facts(NamedTuple):
 
 
 _NAMES = tuple(f"shoal.{field.replace('_', '-')}".encode() for field in Facts._fields)
+_ALWAYS = frozenset(_NAMES[:3])  # every envelope with batches has them
 
 
 def facts_of(fields: Sequence[Sequence[int]], payloads: Iterable[Buffer], *, has_keys: bool | None = None) -> Facts:
@@ -129,6 +130,11 @@ def agrees(headers: Headers, key: EnvelopeKey) -> bool:
             for header, name, fact in zip(headers, _NAMES, true, strict=False)
         ]
     )
+
+
+def are_of_envelope(headers: Headers) -> bool:
+    """These are the headers of an envelope's record, whatever its key is."""
+    return {bytes(name) for name, _ in headers}.issuperset(_ALWAYS)
 
 
 def contradiction(facts: Facts, key: EnvelopeKey) -> str | None:

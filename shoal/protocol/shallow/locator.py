@@ -8,17 +8,15 @@ and answers the mirror as if the record were stored. A token in the name of its 
 A broker with the agent refuses the record, if the mirror does not produce through Shoal; another broker stores it.
 """
 
-import re
 from typing import NamedTuple
 
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.records.record import Headers
 from shoal.protocol.shallow.token import sealed_name, token_in
 
-__all__ = ["LocatorRecord", "holds_locator", "locator_batch", "read_locator"]
+__all__ = ["LocatorRecord", "locator_batch", "read_locator"]
 
 _PREFIX = b"shoal.same-offsets/"
-_find = re.compile(re.escape(_PREFIX)).search
 _VALUE = b"Shoal asks where the copy of this partition ends; this record is not stored"
 
 
@@ -33,11 +31,6 @@ def locator_batch(token: bytes, offset: int, leader_epoch: int = -1) -> bytes:
     """The batch that a mirror gets at `offset`, its next one."""
     record = NewRecord(0, None, _VALUE, ((sealed_name(_PREFIX, token), b""),))
     return encode_batch([record], base_offset=offset, leader_epoch=leader_epoch)
-
-
-def holds_locator(payload: memoryview) -> bool:
-    """A fast search: True if the uncompressed records may have a locator."""
-    return _find(payload) is not None
 
 
 def read_locator(key: object, value: object, headers: Headers) -> LocatorRecord | None:

@@ -34,8 +34,7 @@ __all__ = [
     "TOKEN_BYTES",
     "Tokened",
     "edited",
-    "holds_sealed_name",
-    "holds_token",
+    "holds_own_header",
     "put_token",
     "sealed_name",
     "take_token",
@@ -48,8 +47,7 @@ _PREFIX = b"shoal.interlock/"
 _SEALED_BYTES = 2 * TOKEN_BYTES + 1 + 8  # after the prefix
 _TRIED_BATCHES = 4  # per record set
 _SEALED = rb"[0-9a-f]{%d}/[0-9a-f]{8}" % (2 * TOKEN_BYTES)
-_find = re.compile(re.escape(_PREFIX) + _SEALED).search
-_find_sealed = re.compile(rb"shoal\.[a-z-]{1,16}/" + _SEALED).search
+_find_own = re.compile(rb"shoal\.(?:[a-z-]{1,16}/" + _SEALED + rb"|compressed-bytes)").search
 # Largest record that gets a token: it must still fit into a request of the mirror (max.request.size, default 1 MiB).
 _LARGEST = 256 * 1024
 
@@ -77,14 +75,11 @@ def sealed_name(prefix: bytes, token: bytes) -> bytes:
     return stem + b"/%08x" % crc32c(stem)
 
 
-def holds_token(payload: memoryview) -> bool:
-    """A fast search: True if the uncompressed records may have a token."""
-    return _find(payload) is not None
-
-
-def holds_sealed_name(payload: memoryview) -> bool:
-    """The same for a token or a locator (locator.py): one search for both, because mirrors bring every byte here."""
-    return _find_sealed(payload) is not None
+def holds_own_header(payload: memoryview) -> bool:
+    """A fast search: True if the uncompressed records may have a token, a locator (locator.py) or the facts of an
+    envelope (facts.py). One search for all, because mirrors bring every byte here.
+    """
+    return _find_own(payload) is not None
 
 
 def take_token(headers: Headers) -> tuple[Headers, bytes | None]:

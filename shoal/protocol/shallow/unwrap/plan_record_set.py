@@ -1,6 +1,7 @@
 """Opens one partition of a ProduceRequest: its record set becomes a plan if it has envelopes.
 
-A record set without an envelope is forwarded unchanged, also with keys that only look like one. Only tokens (token.py)
+A record set without an envelope is forwarded unchanged, also with keys that only look like one; but a record with
+another key and an envelope's headers is one whose key a transform has changed, and is refused. Only tokens (token.py)
 are removed from its records, also those of an earlier process; that batch is encoded again. The check costs two memory
 searches if the outer batch is uncompressed, otherwise a limited decompression. A batch that cannot be read, or has an
 envelope that cannot be opened, is refused before anything of it is appended: an envelope must never be passed on.
@@ -29,8 +30,9 @@ from shoal.protocol.records.recordset import Span, split
 from shoal.protocol.shallow.batch_row import BatchSlice, OutgoingBatch
 from shoal.protocol.shallow.claim_check import CLAIM_CHECK
 from shoal.protocol.shallow.envelope import MAGIC, EnvelopeKey, decode_key
-from shoal.protocol.shallow.locator import LocatorRecord, holds_locator, read_locator
-from shoal.protocol.shallow.token import edited, holds_sealed_name, holds_token, take_token
+from shoal.protocol.shallow.facts import are_of_envelope
+from shoal.protocol.shallow.locator import LocatorRecord, read_locator
+from shoal.protocol.shallow.token import edited, holds_own_header, take_token
 from shoal.protocol.shallow.unwrap.inner_batches import inner_batches, mirrored_batches
 from shoal.protocol.shallow.unwrap.plan import Item, Missing, Plan, Refused, ReturnedToken, Stripped
 from shoal.protocol.shallow.unwrap.sequences.mirror import outer_stamp
@@ -126,7 +128,7 @@ def _plan_batch(
 
 def _plan_opened(outer: _Outer, options: _Options) -> Plan | Stripped | Missing | Refused | None:
     has_magic = _holds_magic(outer.payload, 0, len(outer.payload))
-    if not has_magic and not holds_sealed_name(outer.payload):
+    if not has_magic and not holds_own_header(outer.payload):
         return None
     if outer.header.record_count > options.most_records:
         found = f"{outer.header.record_count} records in a batch that seems to hold an envelope"
@@ -135,8 +137,6 @@ def _plan_opened(outer: _Outer, options: _Options) -> Plan | Stripped | Missing 
     located = _locators(outer)
     if located is not None:
         return _vet(outer) or located
-    if not has_magic and not holds_locator(outer.payload):
-        return _stripped(outer) if holds_token(outer.payload) else None
     tokens, locators = list[ReturnedToken](), list[LocatorRecord]()
     try:
         items, count = _items(outer, options, tokens, locators)
@@ -254,6 +254,7 @@ def _vet(outer: _Outer) -> Refused | None:
     return None
 
 
+_KEY_CHANGED = "the mirror has changed or removed its key (a transform does?): list the topic in deep-topics"
 _find_magic = re.compile(re.escape(MAGIC)).search
 
 
@@ -290,6 +291,8 @@ def _items(
             if locator is not None and locator.is_intact:
                 locators.append(locator)
                 continue
+            if are_of_envelope(record.headers):
+                raise RemoteProtocolError(_KEY_CHANGED)
             headers, token = take_token(record.headers)
             if token is not None:
                 tokens.append(ReturnedToken(token, header.timestamp(record), record._replace(headers=tuple(headers))))

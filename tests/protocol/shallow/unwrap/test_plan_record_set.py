@@ -325,6 +325,25 @@ def test_such_a_batch_is_refused_among_others_where_the_key_agrees(base: int, de
     assert "should never have been wrapped" in answer.message
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize(
+    "key", [None, b"", b"a customer", b"eu:" + (envelope().key or b""), (envelope().key or b"")[:20]]
+)
+def test_an_envelope_without_its_key_is_never_passed_on(key: bytes | None, codec: Codec) -> None:
+    """A transform that changes keys: records without keys have proven that the mirror changes nothing."""
+    record = envelope()
+    added = NewRecord(record.timestamp, key, record.value, (*record.headers[::-1], (b"zone", b"eu")))
+    for changed in (record._replace(key=key), added):
+        answer = refused(outer_of(PLAIN, changed, codec=codec))
+        assert answer.error_code == ErrorCode.INVALID_RECORD
+        assert "deep-topics" in answer.message
+
+
+def test_a_record_with_some_of_an_envelopes_headers_is_an_ordinary_one() -> None:
+    headers = ((b"shoal.records", b"1"), (b"shoal.compressed-bytes", b"1"))
+    assert planned(outer_of(PLAIN, NewRecord(5, b"shoal.batches", b"shoal.batches", headers))) is None
+
+
 @given(st.data(), st.sampled_from([Codec.NONE, Codec.LZ4]))
 def test_whatever_byte_is_damaged_no_envelope_is_passed_on(data: st.DataObject, codec: Codec) -> None:
     whole = encode_batch([PLAIN, envelope(), PLAIN], codec=codec)
