@@ -25,6 +25,7 @@ PAUSED = " Raw records only, until some come back again"
 
 CHANGED_TOKEN = "a record came back changed: a transform changes the mirror's records"
 
+_NAMED = 5  # partitions in one message
 # MirrorConnectorConfig.addClientId: "A->B|MirrorSourceConnector-0|replication-consumer"
 _TARGET = re.compile(r"->([^|]+)\|")
 
@@ -103,9 +104,13 @@ def _question(flow: Flow) -> str:
 
 def stopped(flow: Flow, settings: EvidenceSettings, now: float) -> str:
     silent = now - (now if flow.silent_since is None else flow.silent_since)
+    awaited = [f"{topic}-{number}" for (topic, number), partition in flow.partitions.items() if partition.outstanding]
+    more = f" and {len(awaited) - _NAMED} more partitions" * (len(awaited) > _NAMED)
     return (
         f"wrapping stopped: {flow} was given {flow.silent_bytes} bytes in envelopes, and none has arrived at "
-        f"{settings.listener} for {silent:.0f} s. {_question(flow)}"
+        f"{settings.listener} for {silent:.0f} s, of {', '.join(awaited[:_NAMED])}{more}. {_question(flow)} Or does a "
+        "transform (SMT) or filter of the mirror drop them? Then their records are missing in the copy: list the topic "
+        "in deep-topics"
     )
 
 

@@ -160,7 +160,8 @@ class Gaps:
     def _sentence(self, found: MirrorGap, seen: SeenGap) -> str:
         mirror, _, gap = found
         if not gap.records:
-            return f"{self._where(found)}: the topic was deleted and created again; {mirror} had mirrored all of it"
+            known = f"all that is known of it, up to offset {gap.end}"
+            return f"{self._where(found)}: the topic was deleted and created again; {mirror} had mirrored {known}"
         offsets = f"offsets {gap.first}..{gap.end - 1} ({gap.records} records at most)"
         stopped = (
             f". The mirror gets nothing more of it until: shoal gaps --acknowledge {seen.name}" if seen.stops else ""

@@ -36,6 +36,8 @@ def test_envelopes_that_do_not_arrive_stop_wrapping(changes: dict[str, float]) -
     (proven, stopped) = rules.events()
     assert (proven.kind, stopped.kind) == (EventKind.PROVEN, EventKind.STOPPED)
     assert "B.producer.bootstrap.servers" in stopped.text
+    assert f" s, of {TOPIC}-0. " in stopped.text
+    assert "list the topic in deep-topics" in stopped.text
     assert sample_from(rules, mirror.flow, Fetched(mirror.connection, TOPIC, 0, 0, 1), now) is None
     assert sample_from(rules, mirror.flow, Fetched(mirror.connection, TOPIC, 0, 0, 1), now + 60.0) is not None
 
