@@ -32,7 +32,8 @@ class RoundResult(Enum):
         "a record came to the target listener before this mirror was given it: another client copies the same records"
     )
     CHANGED = (
-        "of the records that the mirror was given, some came back and some did not: a transform or filter changes them"
+        "of the records that the mirror was given, some came back and some did not: a transform or filter changes "
+        "them, or its producer lost a connection meanwhile"
     )
 
 
