@@ -248,8 +248,8 @@ class Cluster:
             forget(name)
 
     async def _has_tls(self) -> bool:
-        """Whether brokers of a cluster without `tls` use TLS. Tried once: a plaintext broker logs it as an error."""
-        if self.tls is None and self._may_have_tls is None:
+        """Whether brokers of a cluster without `tls` use it. Not asked after a no: a plaintext broker logs an error."""
+        if self.tls is None and self._may_have_tls is not False:
             from shoal.proxy.net.tls.look import speaks_tls
 
             self._may_have_tls = await speaks_tls(self.bootstrap)

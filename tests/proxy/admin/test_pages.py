@@ -21,7 +21,8 @@ from shoal.proxy.statistics import CloseCause
 from tests.proxy.listener.test_plain import metadata
 from tests.support.admin import ask, get_json, scrape, values
 from tests.support.kio_messages import response_frame
-from tests.support.rig import BrokerSide, Rig, api_key, correlation_id, echo, request, rig, silent
+from tests.support.rig import DEADLINE, BrokerSide, Rig, Tls, api_key, correlation_id, echo, request, rig, silent
+from tests.support.tls import server_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -167,6 +168,23 @@ async def test_a_web_server_that_accepts_connections_is_no_broker() -> None:
         is_broker = True
         assert (await ask(admin.port, "/readyz"))[0] == 200
         assert (await admin.json("/status"))["clusters"][0]["last_connect_failed"] is None
+
+
+async def test_a_cluster_whose_brokers_use_tls_no_longer_is_ready() -> None:
+    """They close the connection of a client that has not logged in, as brokers with SASL do."""
+
+    async def demands_login(broker: BrokerSide, frame: bytes) -> None:
+        await broker.stream.aclose()
+
+    async with rig(demands_login, tls=Tls(0)) as r, admin_of(r) as admin:
+        r.broker.tls = server_context()
+        status, body = await ask(admin.port, "/readyz")
+        assert status == 503
+        assert b"the broker uses TLS" in body
+        r.broker.tls = None
+        with trio.fail_after(DEADLINE):
+            while (await ask(admin.port, "/readyz"))[0] != 200:  # the question goes on after each
+                pass
 
 
 async def metadata_of_nobody(broker: BrokerSide, frame: bytes) -> None:

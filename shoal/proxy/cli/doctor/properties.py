@@ -37,8 +37,9 @@ def shown(key: str, value: str) -> str:
 # What names of settings say, and every setting of TLS and SASL that is not known as none: keys may be misspelt.
 _SECRET = re.compile(
     r"password|passphrase|secret|token\Z|credential|api\.key|user\.info"
-    r"|\b(sasl|ssl)\.(?!(mechanism|kerberos|login|client|oauthbearer|protocol|provider|endpoint|enabled|cipher|engine"
-    r"|keymanager|trustmanager|secure|(key|trust)store\.(location|type))(\.|\Z))",
+    r"|\b(sasl|ssl)\.(?!(mechanisms?|username|kerberos|login|client|oauthbearer|protocol|provider|endpoint|enabled"
+    r"|cipher|engine|principal|keymanager|trustmanager|secure|(ca|crl|certificate|key)\.location"
+    r"|(key|trust)store\.(location|type))(\.|\Z))",
     re.IGNORECASE,
 )
 _SECRET_INSIDE = re.compile(r"LoginModule|PRIVATE KEY")  # whatever the key is: it may be misspelt

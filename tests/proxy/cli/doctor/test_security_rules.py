@@ -366,10 +366,12 @@ def test_no_secret_of_the_mirror_is_printed(line: str, against: ShoalListeners) 
     assert f"{line.partition(' = ')[0]} = [hidden]" in said
 
 
-def test_what_a_config_provider_inserts_is_no_secret() -> None:
+def test_what_a_config_provider_inserts_is_no_secret_nor_is_a_path() -> None:
     lines = (
         "A.ssl.truststore.password = ${file:/x:password}",
         "A.consumer.sasl.jaas.config = " + JAAS.format("${env:P}"),
+        "A.consumer.sasl.mechanisms = PLAIN",
+        "A.consumer.ssl.ca.location = /etc/ca.pem",
     )
 
     said = render(check(wired(*lines) + "".join(f"{line}\n" for line in lines), at()), "mm2.properties")
