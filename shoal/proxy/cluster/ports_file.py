@@ -50,12 +50,12 @@ class PortsFile:
         self._is_ours = is_ours
         self._complain = complain
         self._failed = failed
-        self._is_frozen = False
+        self.is_frozen = False  # another Shoal takes over
         self._is_behind = False
 
     def freeze(self, *, frozen: bool) -> bool:
         """While another Shoal takes over, the file is its own. -> whether it must be saved now."""
-        self._is_frozen = frozen
+        self.is_frozen = frozen
         return self._is_behind and not frozen
 
     def load(self, ports: NodePorts) -> SavedPorts:
@@ -82,7 +82,7 @@ class PortsFile:
         return state
 
     def save(self, ports: NodePorts, saved: SavedPorts) -> None:
-        self._is_behind = self._is_frozen
+        self._is_behind = self.is_frozen
         path = self._writable(ports)
         if path is None:
             return
@@ -106,7 +106,7 @@ class PortsFile:
                 self._discard(path, why)
 
     def _writable(self, ports: NodePorts) -> Path | None:
-        return _path(ports) if self._is_ours and not self._is_frozen else None
+        return _path(ports) if self._is_ours and not self.is_frozen else None
 
     def _discard(self, path: Path, why: str) -> None:
         """Raises OSError."""

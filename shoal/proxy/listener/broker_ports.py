@@ -28,7 +28,6 @@ from shoal.proxy.cluster.ports_file import PortsFile
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import WILDCARDS, Address, PortMap, PortRange
 from shoal.proxy.events.logs import event, more_of_this_kind
-from shoal.proxy.listener.sockets import ListeningSockets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from shoal.proxy.config.settings import ListenerSettings
     from shoal.proxy.events.logs import Complain
     from shoal.proxy.listener.server_names import ServerNames
-    from shoal.proxy.listener.sockets import BindAddress
+    from shoal.proxy.listener.sockets import BindAddress, ListeningSockets
 
 __all__ = ["BrokerPorts"]
 
@@ -72,7 +71,7 @@ class BrokerPorts:
         cluster: Cluster,
         names: ServerNames | None,
         *,
-        sockets: ListeningSockets | None = None,
+        sockets: ListeningSockets,
         former: BrokerPorts | None = None,
         welcome: Callable[[BoundPort, int, str], None],
         complain: Complain,
@@ -87,10 +86,8 @@ class BrokerPorts:
         self.prepared: _Ports | None = None
         self._was_open = False
         self._is_closed = False
-        self._is_frozen = False  # another Shoal takes over
-        self._sockets = sockets or ListeningSockets()
-        is_ours = self._sockets.opens_ports
-        self._file = PortsFile(settings.name, is_ours=is_ours, complain=complain, failed=state_failed)
+        self._sockets = sockets
+        self._file = PortsFile(settings.name, is_ours=sockets.opens_ports, complain=complain, failed=state_failed)
         if former is None:
             self._saved_state = self._sockets.saved(settings.name) or self._file.load(settings.nodes)
         else:
@@ -143,7 +140,6 @@ class BrokerPorts:
 
     def freeze(self, *, frozen: bool) -> None:
         """While another Shoal takes over, the ports are those that it has got, and the state file is its own."""
-        self._is_frozen = frozen
         if self._file.freeze(frozen=frozen):
             self._save()
 
@@ -344,7 +340,7 @@ class BrokerPorts:
         return local_host if host in WILDCARDS else host
 
     def _open_for(self, node_id: int, address: Address) -> BoundPort:
-        if self._is_frozen:
+        if self._file.is_frozen:
             raise NoPort(f"listener {self._name!r}: another Shoal takes over, and binds a port for broker {node_id}")
         assigned = self._sockets.assigned(self._name, node_id, address)
         if assigned is not None:

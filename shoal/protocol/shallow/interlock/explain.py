@@ -105,10 +105,11 @@ def _question(flow: Flow) -> str:
 def stopped(flow: Flow, settings: EvidenceSettings, now: float) -> str:
     silent = now - (now if flow.silent_since is None else flow.silent_since)
     awaited = [f"{topic}-{number}" for (topic, number), partition in flow.partitions.items() if partition.outstanding]
-    more = f" and {len(awaited) - _NAMED} more partitions" * (len(awaited) > _NAMED)
+    more = f" and {len(awaited) - _NAMED} more partitions" if len(awaited) > _NAMED else ""
+    named = f", of {', '.join(awaited[:_NAMED])}{more}" if awaited else ""
     return (
         f"wrapping stopped: {flow} was given {flow.silent_bytes} bytes in envelopes, and none has arrived at "
-        f"{settings.listener} for {silent:.0f} s, of {', '.join(awaited[:_NAMED])}{more}. {_question(flow)} Or does a "
+        f"{settings.listener} for {silent:.0f} s{named}. {_question(flow)} Or does a "
         "transform (SMT) or filter of the mirror drop them? Then their records are missing in the copy: list the topic "
         "in deep-topics"
     )
