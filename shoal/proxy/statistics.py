@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ANSWERED",
     "GENTLE",
+    "LOST_ITS_BROKER",
     "LOUD",
     "PATIENT",
     "ApiCounters",
@@ -120,8 +121,9 @@ GENTLE = frozenset(
 )
 # The connection ends when the requests that were read are answered.
 ANSWERED = frozenset({None, CloseCause.DRAINED, CloseCause.USER_CHANGED})
+LOST_ITS_BROKER = frozenset({CloseCause.UPSTREAM_CLOSED, CloseCause.UPSTREAM_LOST})
 # The client may still read: it gets the answers to its taken requests, which come over other connections to the broker.
-PATIENT = ANSWERED | {CloseCause.CLIENT_CLOSED, CloseCause.UPSTREAM_CLOSED, CloseCause.UPSTREAM_LOST}
+PATIENT = ANSWERED | LOST_ITS_BROKER | {CloseCause.CLIENT_CLOSED}
 
 
 @dataclass(slots=True, kw_only=True)

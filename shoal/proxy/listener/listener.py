@@ -24,7 +24,8 @@ from shoal.protocol.messages.metadata import read_metadata_response
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import Address, Mode
 from shoal.proxy.connection.clients import Clients
-from shoal.proxy.connection.connection import COMPLAINT_SECONDS, Connection
+from shoal.proxy.connection.connection import Connection
+from shoal.proxy.connection.life import COMPLAINT_SECONDS, serve
 from shoal.proxy.connection.meter import ApiTable
 from shoal.proxy.connection.pace import Pacing
 from shoal.proxy.events.logs import LogThrottle, event, more_of_this_kind
@@ -294,7 +295,7 @@ class Listener:
             client = replace(client, transport=capture.tap(client.transport, number, bound_port.node_id, about))
         connection = Connection(client, bound_port, self, number, guest)
         self.connections.add(connection)
-        self._serving.start_soon(connection.run, name="a connection")  # else trio writes a name for each
+        self._serving.start_soon(serve, connection, name="a connection")  # else trio writes a name for each
 
     def ended(self, connection: Connection, cause: CloseCause) -> None:
         """Both sockets of a connection are closed."""
