@@ -83,7 +83,7 @@ class Cluster:
         self.cluster_id: str | None = None
         self.when_identified: list[Callable[[str], None]] = []  # called with the cluster's id when it is known
         # Set when the first metadata request is answered or has failed; None: Shoal itself sends none.
-        self.first_question = trio.Event() if will_be_asked else None
+        self.first_metadata = trio.Event() if will_be_asked else None
         self._demands_login = False
         self.brokers: dict[int, Address] = {}
         self.proofs = MultiBatchProofs(settings)
@@ -233,10 +233,10 @@ class Cluster:
             values = event(text, cluster=self.name, cluster_id=now, former_id=former, left_out=left_out or None)
             log.error("cluster-id-changed", extra=values)
 
-    async def asked(self) -> None:
-        """Wait until the cluster's id is known, or cannot be: Shoal's state files may belong to another cluster."""
-        if self.first_question is not None and self.cluster_id is None:
-            await self.first_question.wait()
+    async def until_identified(self) -> None:
+        """Or until its id cannot be known yet: Shoal's state files may belong to another cluster."""
+        if self.first_metadata is not None and self.cluster_id is None:
+            await self.first_metadata.wait()
 
     def _made_anew(self, name: str) -> None:
         """The topic was deleted and recreated."""

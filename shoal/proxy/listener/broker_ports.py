@@ -304,8 +304,8 @@ class BrokerPorts:
         try:
             await self._ask_for_brokers()
         finally:
-            if self._cluster.first_question is not None:
-                self._cluster.first_question.set()
+            if self._cluster.first_metadata is not None:
+                self._cluster.first_metadata.set()
 
     async def _ask_for_brokers(self) -> None:
         try:

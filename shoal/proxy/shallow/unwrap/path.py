@@ -274,7 +274,7 @@ class UnwrapPath:
         if len(set(held.partitions)) != len(held.partitions):
             raise RemoteProtocolError("a partition is twice in a produce request: Kafka would lose the first silently")
         await self._prove(connection)
-        await connection.cluster.asked()
+        await connection.cluster.until_identified()
         async with self._locks.held(held.partitions) as has_waited:
             self._require_same_cluster(connection)
             if has_waited and held.wants_answer:
