@@ -2,8 +2,8 @@
 
     Fetch request -> mirror_fetch -> broker -> answer -> hold -> review (interlock) -> wrap, splice, send -> commit
 
-`path` has the flow from top to bottom. `mirror_fetch` has the fetch offset of each partition, `hold` delays an answer
-while the interlock requires it, and `oversized` streams an answer that is too large to hold. `followed` says which
-partitions are stopped at a gap. `copy_kinds` knows the topics whose copies have the offsets of their source, and
-`same_offsets` answers for these.
+`path` has the requests, and `mirror_answers` the answers, stage by stage. `mirror_fetch` has the fetch offset of each
+partition, `hold` delays an answer while the interlock requires it, and `oversized` streams an answer that is too large
+to hold. `followed` says which partitions are stopped at a gap. `copy_kinds` knows the topics whose copies have the
+offsets of their source, and `same_offsets` answers for these.
 """
