@@ -1,4 +1,4 @@
-"""A Fetch answer for a mirror, stage by stage: read, hold, review, wrap, commit (path.py)."""
+"""A Fetch answer for a mirror, stage by stage (path.py): read, hold, review, wrap, commit."""
 
 from __future__ import annotations
 
