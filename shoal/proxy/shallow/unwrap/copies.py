@@ -86,9 +86,8 @@ class Copies:
             partition: self._located(connection, partition, plan, answers.get(partition))
             for partition, plan in plans.items()
         }
-        for partition in left_out:
-            found = located[partition]
-            if found.end is not None:
+        for partition, found in located.items():
+            if found.end is not None and (partition in left_out or self._may_not_begin(plans[partition], found.end)):
                 located[partition] = Located(outcome=Outcome(error_code=0, base_offset=found.position))
         for interlock in self._interlocks:
             interlock.changed()
@@ -112,6 +111,12 @@ class Copies:
             for key in plan.envelopes[:1]
             for places in self._places_of(key)
         )
+
+    def _may_not_begin(self, plan: Plan, end: LogEnd) -> bool:
+        """An empty copy begins where its source does. After a restart that is not known when a mirror retries what the
+        process before gave it: it gets all of it again.
+        """
+        return end.end == 0 and any(not any(self._places_of(key)) for key in plan.envelopes[:1])
 
     def forget_topic(self, topic: str) -> None:
         """The target's topic was deleted."""

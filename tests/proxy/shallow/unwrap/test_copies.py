@@ -139,3 +139,28 @@ async def test_what_follows_a_refused_envelope_is_left_out_until_a_locator_is_ba
     token = first.places.give(first.flow, SOURCE, place, 0.0)
     assert first.places.located(Given(first.flow, SOURCE, place, 0), token, 1000, 0)
     assert (await copies.locate(cast("Connection", Named()), "", plans))[COPY].end == end
+
+
+async def test_an_empty_copy_is_not_begun_by_what_a_process_before_has_given(
+    sources: tuple[Wrapping, Wrapping],
+) -> None:
+    """Only that process knew where the source begins: the first record may be far behind it."""
+    before, now = sources
+    copies = copies_of(now)
+    copies.ends.asked(COPY, LogEnd(0, 0, 0), Named.number)
+    retried = (
+        await copies.locate(cast("Connection", Named()), "", {COPY: cast("Plan", Envelopes(before.envelope()))})
+    )[COPY]
+    assert retried.end is None
+    assert retried.outcome is not None
+    assert retried.outcome.error_code == 0
+    made_here = (await copies.locate(cast("Connection", Named()), "", {COPY: cast("Plan", Envelopes(now.envelope()))}))[
+        COPY
+    ]
+    assert made_here.end == LogEnd(0, 0, 0)
+
+    copies.ends.asked(COPY, LogEnd(0, 1000, 1000), Named.number)
+    retried = (
+        await copies.locate(cast("Connection", Named()), "", {COPY: cast("Plan", Envelopes(before.envelope()))})
+    )[COPY]
+    assert retried.end == LogEnd(0, 1000, 1000), "it has begun: what is retried is appended, or compared"
