@@ -52,12 +52,14 @@ LATER_FIRST = WHOLE[:_AT].replace(log(START - 1), some_batch(SIZE * (START - 1),
 class ReadableSource(SourceBroker):
     """It answers Shoal's own Fetch requests from `log`, whatever the mirror has got.
 
-    `own`: the offsets of these. `starts`: there is nothing below. `refuses`: the error of each answer.
+    `own`: the offsets of these. `starts`: there is nothing below. `ends`: the log end offset, if it is not behind all.
+    `refuses`: the error of each answer.
     """
 
     log: bytes = WHOLE
     own: list[int] = field(default_factory=list)
     starts: int = 0
+    ends: int = ANSWERS * SIZE
     refuses: ErrorCode = ErrorCode.none
     is_silent: bool = False
     takes: float = 0  # seconds for an answer
@@ -78,7 +80,8 @@ class ReadableSource(SourceBroker):
         self.said.add((*session, asked.current_leader_epoch, asked.log_start_offset))
         await trio.sleep(self.takes)
         if not self.is_silent:
-            error = ErrorCode.offset_out_of_range if asked.fetch_offset < self.starts else self.refuses
+            is_there = self.starts <= asked.fetch_offset <= self.ends
+            error = self.refuses if is_there else ErrorCode.offset_out_of_range
             found = b"" if error is not ErrorCode.none else self._from(asked.fetch_offset, asked.partition_max_bytes)
             entity = self.fetched(load_response_schema(1, OWN), {(ORDERS, asked.partition): found}, error)
             await side.send(response_frame(entity, correlation_id(frame)))
@@ -211,9 +214,10 @@ async def test_a_restart_redeems_what_the_process_before_gave(clock: MockClock, 
     ("source", "says"),
     [
         (ReadableSource(), "has no offset 30 any more"),
+        (ReadableSource(), "has no offset 31 any more"),
         (ReadableSource(), "other batches at 30..39"),
     ],
-    ids=["deleted", "other batches"],
+    ids=["deleted", "truncated", "other batches"],
 )
 async def test_what_the_source_has_no_more_is_refused_for_good(
     clock: MockClock, source: ReadableSource, says: str
@@ -223,6 +227,8 @@ async def test_what_the_source_has_no_more_is_refused_for_good(
         checks_of(mirror).kept.clear()
         if "other" in says:
             source.log = ALTERED
+        elif "31" in says:
+            source.log, source.ends = WHOLE[:_AT], START * SIZE
         else:
             source.starts = (START + 1) * SIZE
         error, message = await retry(mirror, given)

@@ -56,6 +56,8 @@ class SourceReader(Leaders):
         async with self._free[leader]:
             while len(found) < key.payload and offset <= key.last_offset:
                 record_set = await self._fetch(leader, partition, offset, key.payload - len(found))
+                if not record_set:  # below the high watermark; or the log ends here, and nothing follows it
+                    await self._fetch(leader, partition, offset + 1, 1)
                 first, end, following = _whole(record_set, offset)
                 if first != offset and not found:
                     break
