@@ -28,6 +28,7 @@ _BACK_OFF = (0.0, 2.0, 5.0, 15.0, 30.0)  # after so many locators that did not c
 MAX_GIVEN = 10_000
 """Locators that may still come back, 300 bytes each; above it the oldest are forgotten, and given again."""
 MAX_FLOWS = 1_000
+"""Lives of mirrors' consumers. Above it the one that has asked for nothing for the longest time is forgotten."""
 MAX_STARTS = 100_000
 """Partitions whose log start is known, 200 bytes each; those above it are not followed."""
 MAX_STOPS = 100_000
@@ -108,9 +109,9 @@ class Places:
 
     def may_locate(self, flow: Flow, partition: TopicPartition, place: Place, now: float) -> bool:
         """Whether the mirror may get a locator of this partition now."""
+        known = self._flow(flow)
         if place.standing is not PlaceState.UNKNOWN or self.is_stopped(partition, now):
             return False
-        known = self._flow(flow)
         return known.has_returned or now >= known.next_at
 
     def give(self, flow: Flow, partition: TopicPartition, place: Place, now: float) -> bytes:
@@ -134,6 +135,7 @@ class Places:
             known = self._flows[flow.token] = _Vouched()
             if len(self._flows) > MAX_FLOWS:
                 self._flows.popitem(last=False)
+        self._flows.move_to_end(flow.token)
         return known
 
     def knows(self, flow: int) -> bool:

@@ -6,7 +6,7 @@ from shoal.protocol.shallow.interlock.flow import Flow
 from shoal.protocol.shallow.interlock.way_back import WayBack
 from shoal.protocol.shallow.locator import LocatorRecord
 from shoal.protocol.shallow.same_offsets.place import LOCATOR_SECONDS, Place, PlaceState
-from shoal.protocol.shallow.same_offsets.places import STOPPED_SECONDS, Places
+from shoal.protocol.shallow.same_offsets.places import MAX_FLOWS, STOPPED_SECONDS, Places
 from shoal.protocol.wire.types import TopicPartition
 
 ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -103,3 +103,17 @@ def test_of_too_many_stopped_partitions_all_are_located_again() -> None:
     for partition, place in zip(partitions, known, strict=True):
         places.renew(partition, place, 0.0)
         assert places.is_current(partition, place)
+
+
+def test_a_mirror_that_stays_is_known_however_often_others_restart() -> None:
+    """What happens to its envelopes is of interest only as long as it is known."""
+    places, stays, place = Places(bytes(16)), flow(0), asking()
+    token = places.give(stays, ONE, place, 0.0)
+    returned = places.returned(LocatorRecord(token, is_intact=True), 0, WAY)
+    assert returned is not None
+    assert places.located(returned.given, token, 10, 0)
+    for number in range(1, 2 * MAX_FLOWS):
+        assert not places.may_locate(stays, ONE, place, number)  # at each of its requests
+        assert places.may_locate(flow(number), TWO, asking(), number)
+    assert places.knows(stays.token)
+    assert not places.knows(1)
