@@ -173,7 +173,7 @@ def _marked(
 
 
 def _may_carry(record: Record) -> bool:
-    """Not a large record; nor one with a stored token, because both tokens would be removed on the produce side."""
+    """Not a large record; nor one with a stored token, which would be taken on the produce side in place of ours."""
     size = len(record.key or b"") + len(record.value or b"")
     size += sum(len(name) + len(value or b"") for name, value in record.headers)
     return size <= _LARGEST and take_token(record.headers)[1] is None
