@@ -185,6 +185,11 @@ class Places:
         place.locate(log_end, log_start)
         return True
 
+    def came_early(self, given: Given, token: bytes) -> None:
+        """The copy has yet to get envelopes that came before it: the mirror gets another one."""
+        if given.place.token == token:
+            given.place.forget()
+
     def leaves_out(self, partition: TopicPartition) -> bool:
         """An envelope has stopped it, and no locator has come back since: what follows that one was not compared."""
         stop = self.stops.get(partition)

@@ -189,6 +189,8 @@ class Copies:
             reason = why or found.why
             if reason is not None:
                 stop_copy(self._listener, places, given.partition, reason)
+            elif plan.envelopes:  # of before the mirror connected again
+                places.came_early(given, token)
             elif end is not None and places.located(given, token, end.end, end.start):
                 self._say_expired(given, end)
         return max(position, 0)

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from shoal.protocol.messages.metadata import MetadataResponse
 from shoal.protocol.mirror_topics.probe import PROBE_BATCH
-from shoal.protocol.records.batch import NewRecord, encode_batch
+from shoal.protocol.records.batch import NewRecord, encode_batch, open_batch, read_batch_header
 from tests.support.shallow.brokers import ORDERS, ORDERS_ID, SourceBroker, TargetBroker, make
 from tests.support.shallow.partition import Partition
 from tests.support.shallow.rig import Consumer, shallow_rig
@@ -93,6 +93,51 @@ async def test_a_source_that_was_created_again_is_compared_with_the_copy_again()
         assert await fetch(ORDERS_ID, 32) == (False, 30)
         assert await fetch(other_id, 32) == (True, 32)
         assert await fetch(other_id, 33) == (False, 29)
+
+
+class Growing(Copy):
+    """It takes the batches of a mirror, too."""
+
+    end = 30
+
+    def produce(self, records: bytes) -> tuple[int, int]:
+        if records != PROBE_BATCH:
+            self.end = max(self.end, read_batch_header(records, 0, len(records)).last_offset + 1)
+        return 0, self.end
+
+
+async def test_a_mirror_is_located_when_the_copy_has_what_it_was_given_before() -> None:
+    """It connects again, and its producer still has an envelope. What the source gives at these offsets now may be
+    compacted since: the copy would differ from it.
+    """
+    source, target = SourceBroker(topics={ORDERS_ID: ("orders", 1)}), TargetBroker()
+    target.logs[ORDERS, 0] = Growing()
+    async with shallow_rig(source=source, target=target, same_offsets="orders") as rig:
+        consumer, producer = await rig.consumer(), await rig.producer()
+
+        async def fetch(position: int, *there: int) -> bytes:
+            records = [encode_batch([NewRecord(1, b"k", b"v")], base_offset=offset) for offset in there]
+            source.sets = [{(ORDERS, 0): b"".join(records)}]
+            return await consumer.fetch(position)
+
+        async def produce(*given: bytes) -> None:
+            records = [record for one in given for record in open_batch(one, 0, len(one), limit=10_000)[1]]
+            made = [NewRecord(1, record.key, record.value, record.headers) for record in records]
+            await producer.produce(encode_batch(made))
+            await producer.answers()
+
+        await produce(await fetch(30, 30))
+        envelope = await fetch(31, 29, 30)
+        consumer = await rig.consumer()
+        locator = await fetch(32, 31)
+        assert LOCATOR in locator
+        await produce(envelope, locator)
+        again = await fetch(33, 31)
+        assert LOCATOR in again
+        await produce(again)
+        assert await fetch(34, 30, 31)
+        (asked,) = source.requests[-1].topics[0].partitions
+        assert asked.fetch_offset == 30, "the last record of the copy, to be compared"
 
 
 class Learning(SourceBroker):
