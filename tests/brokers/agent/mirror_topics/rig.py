@@ -22,7 +22,7 @@ MIRRORED = "mirrored-"  # the topics of `OPTIONS`
 OPTIONS = (f"-Dshoal.mirror.topics={MIRRORED}.*",)
 FAR = 5_000_000_000
 _LEADER_EPOCH = 12
-_SET, _DELETE, _BROKER = 0, 1, 4  # of IncrementalAlterConfigs
+_SET, _DELETE, _TOPIC, _BROKER = 0, 1, 2, 4  # of IncrementalAlterConfigs
 _NO_GAP, _START, _PROBE = -2, -(2**31), -(2**31) + 1
 
 
@@ -94,8 +94,16 @@ def demote(node: Node, topic: str) -> None:
     _change(node, topic, _DELETE, None)
 
 
+def configure(node: Node, topic: str, name: str, value: str) -> None:
+    _alter(node, _TOPIC, topic, name, _SET, value)
+
+
 def _change(node: Node, topic: str, operation: int, value: str | None) -> None:
-    config = {"name": f"shoal.mirror.promoted.{topic}", "config_operation": operation, "value": value}
-    resource = {"resource_type": _BROKER, "resource_name": "", "configs": [config]}
+    _alter(node, _BROKER, "", f"shoal.mirror.promoted.{topic}", operation, value)
+
+
+def _alter(node: Node, kind: int, resource_name: str, name: str, operation: int, value: str | None) -> None:
+    config = {"name": name, "config_operation": operation, "value": value}
+    resource = {"resource_type": kind, "resource_name": resource_name, "configs": [config]}
     answer = ask(node.address, "incremental_alter_configs", 1, {"resources": [resource]})
     assert [int(row.error_code) for row in answer.responses] == [0]

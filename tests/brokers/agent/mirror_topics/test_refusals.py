@@ -24,6 +24,7 @@ from .rig import (
     WRONG_END,
     Answer,
     batch,
+    configure,
     dense,
     flagged,
     probe,
@@ -195,10 +196,14 @@ async def test_a_compacted_topic_needs_keys(cluster: Cluster, node: Node, topic:
     assert refused(node, MIRRORED + topic, flagged(keyless)) == (INVALID, text)
 
 
-async def test_records_that_compaction_has_removed_are_no_difference(cluster: Cluster, node: Node, topic: str) -> None:
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+async def test_records_that_compaction_has_removed_are_no_difference(
+    cluster: Cluster, node: Node, topic: str, policy: str
+) -> None:
+    """Also if the topic is not compacted any more."""
     name = MIRRORED + topic
     at_once = {"min.cleanable.dirty.ratio": "0.01", "segment.ms": "100", "max.compaction.lag.ms": "100"}
-    await Topics(cluster.bootstrap).create(name, config={"cleanup.policy": "compact", **at_once})
+    await Topics(cluster.bootstrap).create(name, config={"cleanup.policy": "compact", "retention.ms": "-1", **at_once})
     sent = [flagged(few_keys(base)) for base in range(0, 40, 4)]
     for one in sent:
         assert send(node, name, one).error == 0
@@ -209,6 +214,7 @@ async def test_records_that_compaction_has_removed_are_no_difference(cluster: Cl
         return len(log_batches(node, name)[0]) < len(sent[0])
 
     await until(cleaned, within=60, what="compaction")
+    configure(node, name, "cleanup.policy", policy)
     assert send(node, name, *sent) == Answer(0, 0, 0, None)
     assert refused(node, name, flagged(few_keys(0, seed=1)))[0] == INVALID
 

@@ -10,9 +10,9 @@ import shoal.agent.WrittenLog;
  * Whether the log has a batch that is sent again. An equal offset proves nothing: the source may have been created
  * again, or truncated.
  *
- * <p>The same bytes are the usual case. The log of a compacted topic may have fewer records by now, and a filler may
- * have been appended in another size: there, every record that the log has at the batch's offsets must be in the batch,
- * and equal.
+ * <p>The same bytes are the usual case. A log that is compacted, or was, may have fewer records by now, and a filler
+ * may have been appended in another size: there, every record that the log has at the batch's offsets must be in the
+ * batch, and equal.
  */
 final class LoggedBatches {
     private static final Class<?> BATCH = Members.recordType("RecordBatch");

@@ -104,9 +104,12 @@ final class MirrorLog {
         return (boolean) COMPACT.invokeExact((Object) GET_CONFIG.invokeExact(log));
     }
 
-    /** Whether compaction may have removed records from this offset on: the active segment is never cleaned. */
+    /**
+     * Whether compaction may have removed records from this offset on: the active segment is never cleaned. A topic
+     * that is not compacted may have been, until its cleanup.policy was changed.
+     */
     boolean mayBeCleaned(long offset) throws Throwable {
-        return isCompacted() && offset < (long) SEGMENT_START.invokeExact((Object) ACTIVE.invokeExact(log));
+        return offset < (long) SEGMENT_START.invokeExact((Object) ACTIVE.invokeExact(log));
     }
 
     /** max.message.bytes. */
