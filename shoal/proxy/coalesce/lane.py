@@ -137,6 +137,7 @@ class Lane:
         self._parked: list[_Task] = []
         self._splits: dict[PartitionRef, _Split] = {}
         self._correlation_ids = count(1)
+        self.is_throttled = False  # by the broker, with its last answer
         self._ending = False
         self._is_broken = False
         self._scopes: set[trio.CancelScope] = set()  # of the tasks
@@ -307,7 +308,8 @@ class Lane:
         for target, error_code in answer.split.items():
             self._splits[target] = _Split(joined.sets[target], error_code)
             self._owner.tally.split_sets += 1
-        if answer.throttle_ms and self.key.version >= _THROTTLED_AFTER:
+        self.is_throttled = answer.throttle_ms > 0 and self.key.version >= _THROTTLED_AFTER
+        if self.is_throttled:
             self.policy.pause(trio.current_time() + answer.throttle_ms / 1000)
         self.policy.answered(joined, answer.split)
         again = [batch for target in answer.split for batch in joined.sets[target]]

@@ -218,11 +218,12 @@ class CoalescePath:
 
     def tick(self, now: float) -> None:
         """Keep brokers from closing the clients' own connections as idle, and notice clients that have left while
-        nothing reads what they send.
+        nothing reads what they send, and lanes whose pause is over.
         """
         for member in list(self._members.values()):
             member.keep_alive.tick(now)
             _notice(member)
+        self._look_again()
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -337,8 +338,9 @@ class CoalescePath:
         connection, unanswered = member.connection, member.unanswered
         which = connection.bound_port, connection.identity, found.key
         lane = self._lanes.get(which)
-        if self._is_full(lane):
-            return Wait(partial(self._while, partial(self._is_full, lane)))
+        size = sum(len(part.content) + _HELD_FOR_A_BATCH for part in found.parts)
+        if self._is_full(lane, size):
+            return Wait(partial(self._while, partial(self._is_full, lane, size)))
         if member.is_full:
             return Wait(member.until_room)
         if not unanswered and not connection.responses.quiet:
@@ -379,16 +381,19 @@ class CoalescePath:
         lanes = [lane for lane in self._lanes.values() if lane.bound_port is bound_port]
         return any(lane.policy.holds(target, before) for target in targets for lane in lanes)
 
-    def _is_full(self, lane: Lane | None) -> bool:
-        """Beyond a request, a lane may keep as many bytes unsent as are free for all others: one that its broker
-        throttles, for minutes, must not stop the clients of the others.
+    def _is_full(self, lane: Lane | None, size: int) -> bool:
+        """Whether a request of this size must wait. Beyond one request, a lane keeps as much unsent as is free. One that
+        its broker throttles, for minutes, leaves at least as much free as it keeps: any number of them must not stop
+        the clients of the others.
         """
         free = self.settings.queue_bytes - self.held_bytes
         if free <= 0 or lane is None:
             return free <= 0
         policy = lane.policy
-        request = 0 if policy.is_paused(trio.current_time()) else policy.limits.request_bytes
-        return policy.waiting_bytes + policy.waiting_batches * _HELD_FOR_A_BATCH >= max(free, request)
+        unsent = policy.waiting_bytes + policy.waiting_batches * _HELD_FOR_A_BATCH
+        if lane.is_throttled and (policy.in_flight or policy.is_paused(trio.current_time())):
+            return unsent + size > free - size
+        return unsent >= max(free, policy.limits.request_bytes)
 
     async def _while(self, obstacle: Callable[[], bool]) -> None:
         while obstacle():

@@ -211,6 +211,45 @@ async def test_a_lane_that_the_broker_throttles_stops_no_other_client(mock_clock
         assert [await greedy.answers() for _ in range(20)] == [{1: (NONE, at)} for at in range(20)]
 
 
+async def test_many_throttled_lanes_stop_no_other_client(mock_clock: MockClock) -> None:
+    """Each client id has its own lane, and a default quota throttles all of them."""
+    throttled = dict.fromkeys(range(30), Script(throttle_ms=600_000))
+    async with coalesce_rig(scripts=throttled, queue_bytes=200_000, request_bytes=20_000) as r:
+        *greedy, other = await r.producers(31)
+        for number, client in enumerate(greedy):
+            client.client_id, client.version = f"greedy-{number}", 9
+            await client.send_only({number: batch("v")})
+            await client.answers()
+        for number, client in enumerate(greedy):
+            await client.send(client.request({(ORDERS, number): batch("x" * 9000)}) * 20)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        await other.send_only({40: batch("v")})
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert r.broker.log(40) == ["v"]
+        mock_clock.jump(600)
+        for number, client in enumerate(greedy):
+            assert [await client.answers() for _ in range(20)] == [{number: (NONE, at)} for at in range(1, 21)]
+
+
+async def test_a_lane_whose_pause_is_over_takes_requests_beside_lanes_that_are_still_throttled(
+    mock_clock: MockClock,
+) -> None:
+    throttled = dict.fromkeys(range(30), Script(throttle_ms=600_000)) | {30: Script(throttle_ms=1000)}
+    async with coalesce_rig(scripts=throttled, queue_bytes=200_000, request_bytes=20_000) as r:
+        *greedy, other = await r.producers(31)
+        for number, client in enumerate([*greedy, other]):
+            client.client_id, client.version = f"greedy-{number}", 9
+            await client.send_only({number: batch("v")})
+            await client.answers()
+        for number, client in enumerate([*greedy, other]):
+            await client.send(client.request({(ORDERS, number): batch("x" * 9000)}) * 20)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert len(r.broker.log(30)) == 1
+        mock_clock.jump(2)
+        r.path.tick(trio.current_time())
+        assert [await other.answers() for _ in range(20)] == [{30: (NONE, at)} for at in range(1, 21)]
+
+
 async def test_a_client_that_leaves_while_its_request_waits_is_noticed(mock_clock: MockClock) -> None:
     limits = Limits(linger_seconds=30)
     async with coalesce_rig(scripts={0: Script(throttle_ms=600_000)}, limits=limits, queue_bytes=10_000) as r:
