@@ -121,13 +121,12 @@ class Probe:
         if test_set is not None and test_set.is_set and not test_set.damaged and self._dialogue.asked == "Produce":
             why = f"the broker closed the connection on {test_set}"
             return Proof(result=Result.REFUSED, why=why, closed=True)
-        hint = {
-            "ApiVersions": "is this the port of a Kafka broker without TLS? Shoal speaks no TLS",
-            "Metadata": "does this port want SASL? Then authenticate first (shoal probe --sasl-mechanism)",
-        }
         asked = self._dialogue.asked
+        wants_login = "does this port want SASL? Then authenticate first (shoal probe --sasl-mechanism)"
         return unproven(
-            f"the broker closed the connection when asked for {asked}", hint.get(asked, ""), closed=True
+            f"the broker closed the connection when asked for {asked}",
+            wants_login if asked == "Metadata" else "",
+            closed=True,
         ).proof
 
     def _judge(self) -> Talk[Proof]:

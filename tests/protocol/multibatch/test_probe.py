@@ -151,7 +151,6 @@ UNKNOWN: dict[str, tuple[dict[str, Any], str, str]] = {
         "cannot ask for the end",
         "let the client",
     ),
-    "TLS": ({"closes_on": frozenset({ApiKey.API_VERSIONS})}, "asked for ApiVersions", "TLS"),
     "SASL": ({"closes_on": frozenset({ApiKey.METADATA})}, "asked for Metadata", "--sasl-mechanism"),
     "another node": ({"node_ids": (7,)}, "does not name a broker 1", ""),
     "no leader": ({"passing": 1000}, "error 6", ""),
@@ -164,6 +163,12 @@ def test_what_cannot_be_tried_is_told_with_a_way_out(habits: dict[str, Any], why
     assert proof.result is Result.UNKNOWN
     assert why in proof.why
     assert remedy in proof.remedy
+
+
+def test_a_connection_that_is_closed_at_once_does_not_say_why() -> None:
+    proof = judge(closes_on=frozenset({ApiKey.API_VERSIONS}))
+    assert (proof.result, proof.remedy) == (Result.UNKNOWN, "")
+    assert proof.why == "the broker closed the connection when asked for ApiVersions"
 
 
 def test_a_named_topic_that_is_not_there() -> None:
