@@ -341,11 +341,8 @@ class Server:
                 if part is not None:
                     part.undo()
                 raise
-        except OperatorError as error:
-            self._refuse([str(problem) for problem in error.problems])
-            return None
-        except (OSError, ImportError) as error:  # at the limit of open files no module can be loaded
-            self._refuse([f"what it needs cannot be loaded: {getattr(error, 'strerror', None) or error}"])
+        except _REFUSALS as error:
+            self._refuse(_findings(error))
             return None
         self._apply(reload)
         if part is not None:
@@ -377,8 +374,8 @@ class Server:
             self._apply(self._prepare(former, paths))
             if prepare is not None:
                 prepare(former).apply()
-        except OperatorError as error:
-            findings = [str(problem) for problem in error.problems]
+        except _REFUSALS as error:
+            findings = _findings(error)
         await self._share(or_end=True)
         return findings
 
@@ -480,6 +477,15 @@ class Server:
             capture=None if self.capture is None else self.capture.statistics(),
             raw_capture=None if self.raw_capture is None else self.raw_capture.statistics(),
         )
+
+
+_REFUSALS = (OperatorError, OSError, ImportError)  # of a reload; at the limit of open files no module can be loaded
+
+
+def _findings(error: Exception) -> list[str]:
+    if isinstance(error, OperatorError):
+        return [str(problem) for problem in error.problems]
+    return [f"what it needs cannot be loaded: {getattr(error, 'strerror', None) or error}"]
 
 
 def _load_and_check(load: Callable[[], Settings]) -> Settings:

@@ -109,6 +109,7 @@ async def running(
     broker: FakeBroker | None = None,
     limits: Limits | None = None,
     state_dir: Path | None = None,
+    kind: type[Server] = Server,
     **of_listener: Any,
 ) -> AsyncIterator[Running]:
     log.set_level(logging.INFO)
@@ -129,7 +130,7 @@ async def running(
             limits=limits or Limits(drain_seconds=1),
             state_dir=state_dir,
         ).with_state_files()
-        server = Server(settings, paths(settings), learn=False)
+        server = kind(settings, paths(settings), learn=False)
         async with trio.open_nursery() as serving:
             await serving.start(server.run)
             async with AsyncExitStack() as clients:
@@ -555,6 +556,37 @@ async def test_a_module_that_cannot_be_loaded_refuses_everything(
         assert "what it needs cannot be loaded: " in r.refused()
         assert "Too many open files" in r.refused()
         assert r.settings is not wanted
+        await works(client)
+
+
+class Nothing:
+    """A `Prepared`."""
+
+    def apply(self) -> None: ...
+    def undo(self) -> None: ...
+
+
+class WithWorker(Server):
+    """One that cannot use new settings."""
+
+    async def _share(self, *, or_end: bool = False) -> list[str]:
+        return [] if or_end else ["worker 1: the port is taken"]
+
+
+async def test_shoal_serves_on_when_it_cannot_go_back(caplog: pytest.LogCaptureFixture) -> None:
+    prepared: list[Settings] = []
+
+    def prepare(settings: Settings) -> Prepared:
+        if prepared:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        prepared.append(settings)
+        return Nothing()
+
+    async with running(caplog, kind=WithWorker) as r:
+        client = await r.client()
+        wanted = replace(r.settings, limits=replace(r.settings.limits, drain_seconds=3))
+        assert await r.server.reconfigure(lambda: wanted, r.paths, prepare) is None
+        assert r.refused().endswith("worker 1: the port is taken; what it needs cannot be loaded: Too many open files")
         await works(client)
 
 
