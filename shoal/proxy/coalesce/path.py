@@ -382,9 +382,9 @@ class CoalescePath:
         return any(lane.policy.holds(target, before) for target in targets for lane in lanes)
 
     def _is_full(self, lane: Lane | None, size: int) -> bool:
-        """Whether a request of this size must wait. Beyond one request, a lane keeps as much unsent as is free. One that
-        its broker throttles, for minutes, leaves at least as much free as it keeps: any number of them must not stop
-        the clients of the others.
+        """Whether a request of this size must wait. Beyond one request, a lane keeps as much unsent as is free. One
+        that its broker throttles, for minutes, leaves at least as much free as it keeps: any number of them must not
+        stop the clients of the others.
         """
         free = self.settings.queue_bytes - self.held_bytes
         if free <= 0 or lane is None:

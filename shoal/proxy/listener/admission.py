@@ -267,7 +267,7 @@ class Refusals:
     def __init__(self, settings: ListenerSettings, limits: Limits) -> None:
         self.use(settings, limits)
         self._counts: dict[CloseCause, int] = {}  # since the last line
-        self._last: dict[CloseCause, str] = {}
+        self._last: dict[CloseCause, tuple[str, str]] = {}  # peer and setting: a reload may change that before the line
         self._logged_at: dict[CloseCause, float] = {}
 
     def use(self, settings: ListenerSettings, limits: Limits) -> None:
@@ -288,7 +288,7 @@ class Refusals:
     def note(self, cause: CloseCause, peer: str) -> None:
         """Count it. `peer`: an address, and what else the log should show."""
         self._counts[cause] = self._counts.get(cause, 0) + 1
-        self._last[cause] = peer
+        self._last[cause] = peer, self._settings[cause]
 
     def due(self, now: float) -> list[RefusalLine]:
         """What to log now."""
@@ -299,5 +299,5 @@ class Refusals:
                 continue
             del self._counts[cause]
             self._logged_at[cause] = now
-            lines.append(RefusalLine(cause, count, self._last[cause], self._settings[cause]))
+            lines.append(RefusalLine(cause, count, *self._last[cause]))
         return lines

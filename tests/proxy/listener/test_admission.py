@@ -266,3 +266,15 @@ def test_one_line_per_cause_and_interval_has_the_number_since() -> None:
         "(access.connections-per-address = 2)"
     ]
     assert refusals.due(3 * REPORT_SECONDS) == []
+
+
+def test_a_refusal_names_the_setting_that_refused_it() -> None:
+    """Not the one of a reload since then."""
+    before = ListenerSettings(name="l", cluster="c", max_connections=2)
+    refusals = Refusals(before, Limits())
+    for _ in range(2):
+        refusals.note(CloseCause.REFUSED, HOST)
+        refusals.due(0.0)
+    refusals.use(replace(before, max_connections=5000), Limits())
+    (due,) = refusals.due(REPORT_SECONDS)
+    assert due.setting == "max-connections = 2"
