@@ -1,15 +1,20 @@
 """`python -m shoal`, and the `shoal` command."""
 
 import os
+import signal
 import sys
 
-from shoal.cli import main as cli_main
-
 __all__ = ["main"]
+
+_SERVE = ("run", "mirror")
 
 
 def main() -> None:
     _open_closed_files()
+    if sys.argv[1:2] and sys.argv[1] in _SERVE:  # the configuration and all files are read later
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    from shoal.cli import main as cli_main  # takes up to a second
+
     sys.exit(cli_main())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
 import subprocess
 import sys
 from pkgutil import resolve_name
@@ -9,11 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import shoal.__main__
 from shoal.cli import COMMANDS, Command, main
 from shoal.proxy.config.problems import OperatorError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 HERE = "tests.test_cli"
 
@@ -37,6 +41,18 @@ OTHERS = {
     "gone": Command(what="is in no file", function="no_such_package.module:main", extra="spark"),
     "refuse": Command(what="refuses", function=f"{HERE}:refuse"),
 }
+
+
+@pytest.mark.parametrize(("command", "ignores"), [("run", True), ("mirror", True), ("check", False), ("", False)])
+def test_a_reload_does_not_end_shoal_while_it_loads_its_modules(command: str, ignores: bool, tmp_path: Path) -> None:
+    """Here the modules are others."""
+    package = tmp_path / "shoal"
+    package.mkdir()
+    shutil.copy(shoal.__main__.__file__, package)
+    (package / "cli.py").write_text("from _signal import SIGHUP, getsignal\ndef main(): return getsignal(SIGHUP)")
+    argv = [sys.executable, "-m", "shoal", *command.split()]
+    done = subprocess.run(argv, cwd=tmp_path, check=False)
+    assert done.returncode == (signal.SIG_IGN if ignores else signal.SIG_DFL)
 
 
 def test_another_packages_command_gets_its_arguments_and_gives_the_exit_code(
