@@ -194,8 +194,9 @@ def test_a_misspelt_key_beside_the_right_one_is_only_removed(line: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["1MB", "1_048_576", "1e6", "-1", "much"])
-def test_what_should_be_a_number_and_is_none_is_found(value: str) -> None:
-    finding = the_one(check(wired(f"B.producer.max.request.size = {value}")))
+@pytest.mark.parametrize("key", ["B.producer.max.request.size", "B.producer.batch.size", "A.consumer.max.poll.records"])
+def test_what_should_be_a_number_and_is_none_is_found(key: str, value: str) -> None:
+    finding = the_one(check(wired(f"{key} = {value}")))
 
     assert finding.severity is MUST
     assert f"{value} is not a plain number" in finding.why
