@@ -25,6 +25,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 __all__ = ["Batch", "CoalescingPolicy", "JoinLimits", "Joined"]
@@ -106,15 +107,16 @@ class CoalescingPolicy:
             for chosen in joined.sets.values():
                 yield from chosen
 
-    def holds(self, target: Hashable, before: float = math.inf) -> bool:
-        """Whether there is an unsent or unanswered batch of this target that arrived at `before` or earlier."""
-        waiting = self._waiting.get(target)
-        if waiting is not None and waiting[0].arrived <= before:
-            return True
-        if target not in self._busy:
-            return False
-        flying = (joined.sets.get(target, ()) for joined in self._in_flight)
-        return any(batch.arrived <= before for chosen in flying for batch in chosen)
+    def holds(
+        self, target: Hashable, before: float = math.inf, *, of: Callable[[Any], bool] = lambda owner: True
+    ) -> bool:
+        """Whether there is an unsent or unanswered batch of this target that arrived at `before` or earlier.
+
+        `of`: only batches of these owners.
+        """
+        flying = (joined.sets.get(target, ()) for joined in self._in_flight) if target in self._busy else ()
+        batches = chain(self._waiting.get(target, ()), chain.from_iterable(flying))
+        return any(batch.arrived <= before and of(batch.owner) for batch in batches)
 
     def add(self, batch: Batch) -> bool:
         """-> whether a request may be `due` earlier than before.

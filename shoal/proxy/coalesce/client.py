@@ -109,7 +109,7 @@ class CoalescedClient:
         self.never_joined_because: WhyAlone | None = None  # why this connection is never joined
         self.alone: int | None = None  # the correlation id of its last request that was sent alone
         self.alone_until = -math.inf  # until then its requests may be retries
-        # its next request is sent alone, after requests taken from others before that time
+        # its next request is sent alone, after requests taken from clients like it before that time
         self.behind: float | None = None
         self.lane: object | None = None  # the lane with its unanswered requests; only its identity counts
         self._models: list[RepeatedRequest] = []  # of its last joinable requests, the newest first

@@ -294,14 +294,14 @@ class CoalescePath:
     def _pass_alone(
         self, member: CoalescedClient, first: memoryview, found: Joinable, places: list[PartitionRef], why: WhyAlone
     ) -> Answer[Connection] | Decision | Wait | None:
-        """Wait for requests of all clients that were taken for its partitions."""
+        """Wait for requests that were taken for its partitions from clients of its client id: it may repeat one."""
         since = member.behind if member.behind is not None else trio.current_time()
         targets = [
             target
             for part, place in zip(found.parts, places, strict=True)
             for target in _names_in_lanes(member.connection, part.target, place)
         ]
-        ahead = partial(self._holds, member.connection.bound_port, targets, since)
+        ahead = partial(self._holds, member, targets, since)
         if ahead():
             member.behind = since
             return Wait(partial(self._while, ahead))
@@ -377,9 +377,13 @@ class CoalescePath:
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
-    def _holds(self, bound_port: BoundPort, targets: Iterable[PartitionRef], before: float) -> bool:
+    def _holds(self, member: CoalescedClient, targets: Iterable[PartitionRef], before: float) -> bool:
+        def is_alike(taken: TakenRequest) -> bool:
+            return taken.member.client[1] == member.client[1]  # perhaps from another address
+
+        bound_port = member.connection.bound_port
         lanes = [lane for lane in self._lanes.values() if lane.bound_port is bound_port]
-        return any(lane.policy.holds(target, before) for target in targets for lane in lanes)
+        return any(lane.policy.holds(target, before, of=is_alike) for target in targets for lane in lanes)
 
     def _is_full(self, lane: Lane | None, size: int) -> bool:
         """Whether a request of this size must wait. Beyond one request, a lane keeps as much unsent as is free. One

@@ -266,3 +266,4 @@ def test_what_came_later_is_told_from_what_came_before() -> None:
     joiner.answered(joined)
     assert not joiner.holds("a", 1.9)
     assert joiner.holds("a", 2.0)
+    assert not joiner.holds("a", 2.0, of=lambda owner: owner is not None)

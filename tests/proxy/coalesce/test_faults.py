@@ -250,6 +250,25 @@ async def test_a_lane_whose_pause_is_over_takes_requests_beside_lanes_that_are_s
         assert [await other.answers() for _ in range(20)] == [{30: (NONE, at)} for at in range(1, 21)]
 
 
+async def test_a_possible_retry_does_not_wait_for_a_throttled_lane_of_other_clients(mock_clock: MockClock) -> None:
+    """What it may repeat has its own client id."""
+    scripts = {0: Script(throttle_ms=600_000), 1: Script(errors={1: ErrorCode.not_leader_or_follower})}
+    async with coalesce_rig(scripts=scripts) as r:
+        greedy, other = await r.producers(2)
+        greedy.client_id, greedy.version = "greedy", 9
+        for value in "ab":
+            await greedy.send_only({0: batch(value)})
+        await greedy.answers()
+        await other.send_only({1: batch("c")})
+        assert await other.answers() == {1: (ErrorCode.not_leader_or_follower, -1)}
+        for partition in (1, 0):
+            await other.send_only({partition: batch("c")})
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert r.broker.log(0) == ["a", "c"]
+        mock_clock.jump(600)
+        assert await greedy.answers() == {0: (NONE, 2)}
+
+
 async def test_a_client_that_leaves_while_its_request_waits_is_noticed(mock_clock: MockClock) -> None:
     limits = Limits(linger_seconds=30)
     async with coalesce_rig(scripts={0: Script(throttle_ms=600_000)}, limits=limits, queue_bytes=10_000) as r:
