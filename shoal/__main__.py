@@ -6,12 +6,12 @@ import sys
 
 __all__ = ["main"]
 
-_SERVE = ("run", "mirror")
+_SERVE = (["run"], ["mirror"])
 
 
 def main() -> None:
     _open_closed_files()
-    if sys.argv[1:2] and sys.argv[1] in _SERVE:  # the configuration and all files are read later
+    if sys.argv[1:2] in _SERVE:  # the configuration and all files are read later
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from shoal.cli import main as cli_main  # takes up to a second
 

@@ -11,7 +11,8 @@ Each Produce request is decided as soon as it is complete in the receive buffer:
     alone    it passes over the client's own connection: not joinable (`WhyAlone`), too large to gain, from an
              authenticated client, or possibly a retry
     wait     read no more from this client for now: taken and passing requests never overtake each other, neither on
-             one connection nor in one partition (a retry uses a new one); taken bytes are bounded (`queue_bytes`)
+             one connection nor, of one client id, in one partition (a retry uses a new connection); taken bytes are
+             bounded (`queue_bytes`)
 
 Clients that log in at the broker (SASL) are not joined: the lane's connection would need their authentication, which a
 pass-through proxy cannot perform. Lending the connection of one client was rejected: its end, its expired session and
