@@ -5,16 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.scenarios.kafka.content.compare import Counts, first_difference, reconcile
 from shoal.scenarios.kafka.content.copies import read_copy
 from shoal.scenarios.kafka.content.reading import READ_COMMITTED
-from shoal.scenarios.kafka.content.records import oddities, orders, sized
+from shoal.scenarios.kafka.content.records import EPOCH_MS, oddities, orders, sized
 from shoal.scenarios.kafka.content.scan import Scanner
 from shoal.scenarios.kafka.content.topics import OffsetRange, Topics
 from shoal.scenarios.kafka.content.traffic import Layout, Transaction, fill, fill_transactions
 from shoal.scenarios.kafka.errors import TrafficFailed
 from shoal.scenarios.kafka.java.tools import run_tool
 from shoal.scenarios.kafka.mirror import MirrorSpec, running_mirror
+from tests.brokers.agent.sets import produce_one
 from tests.conftest import Aliases
 from tests.support.kafka.catchup import until_copied
 from tests.support.kafka.clusters import Pair
@@ -128,6 +130,16 @@ async def test_a_scan_finds_magic_in_keys_and_values_and_goes_on_where_it_ended(
     await fill(bootstrap, topic, (record._replace(value=magic + b"!") for record in orders(1)))
     assert [finding[1:] for finding in await scanner.scan()] == [(0, 0, "key"), (0, 1, "value")]
     assert scanner.records == looked_at + 1
+
+
+async def test_a_scan_goes_on_behind_a_header_whose_name_is_no_text(pair: Pair, topic: str) -> None:
+    scanner = Scanner(pair.source.bootstrap, magic=f"magic of {topic}".encode())
+    await Topics(pair.source.bootstrap).create(topic, 1)
+    record = NewRecord(EPOCH_MS, None, b"value", ((b"\xff", b""),))
+    assert produce_one(pair.source.nodes[1].address, topic, [encode_batch([record])]).error == 0
+
+    assert await scanner.scan() == []
+    assert scanner.records > 0
 
 
 async def test_topics_are_made_changed_and_gone_when_the_call_returns(pair: Pair, topic: str) -> None:

@@ -1,10 +1,14 @@
-"""Does a cluster contain an envelope? Every record of every topic is read, including internal topics."""
+"""Does a cluster contain an envelope, or a locator? Every record of every topic is read, including internal topics."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
 
+from shoal.protocol.shallow.envelope import MAGIC
+from shoal.protocol.shallow.facts import are_of_envelope
+from shoal.protocol.shallow.locator import read_locator
 from shoal.protocol.wire import types
 from shoal.scenarios.kafka.security.clients import ANYBODY, ClientSecurity
 
@@ -19,23 +23,30 @@ class EnvelopeFound(NamedTuple):
     partition: int
     offset: int
     where: str
-    """"key" or "value"."""
+    """"key", "value" or "headers"."""
 
 
-def envelope_magic() -> bytes:
-    """The bytes that every envelope's key starts with."""
-    from shoal.protocol.shallow.envelope import MAGIC
-
-    return MAGIC
+def own_parts(message: Message, magic: bytes) -> Iterator[str]:
+    """Which parts of a record are an envelope's or a locator's: `magic` in the key or value; the headers, which remain
+    if a transform changes key and value. A token is on an ordinary record, and may stray (interlock/tokens.py).
+    """
+    for where, part in (("key", message.key()), ("value", message.value())):
+        if part is not None and magic in part:
+            yield where
+    with suppress(SystemError, UnicodeDecodeError):  # by headers() or right after it: a name is no UTF-8
+        if names := message.headers():
+            headers = [(name.encode(), b"") for name in dict(names)]
+            if are_of_envelope(headers) or read_locator(None, None, headers) is not None:
+                yield "headers"
 
 
 class Scanner:
-    """Searches keys and values for `magic`; each call continues where the last one ended."""
+    """`own_parts` of every record; each call continues where the last one ended."""
 
-    def __init__(self, bootstrap: str, *, magic: bytes | None = None, login: ClientSecurity = ANYBODY) -> None:
+    def __init__(self, bootstrap: str, *, magic: bytes = MAGIC, login: ClientSecurity = ANYBODY) -> None:
         self._bootstrap = bootstrap
         self._login = login
-        self._magic = envelope_magic() if magic is None else magic
+        self._magic = magic
         self._next: dict[types.TopicPartition, int] = {}
         self._found: list[EnvelopeFound] = []
         self.records = 0
@@ -71,7 +82,7 @@ class Scanner:
         for message in messages:
             offset = message.offset() or 0
             self._next[partition_of(message)] = offset + 1
-            for where, part in (("key", message.key()), ("value", message.value())):
-                if part is not None and self._magic in part and len(self._found) < _KEPT:
+            for where in own_parts(message, self._magic):
+                if len(self._found) < _KEPT:
                     self._found.append(EnvelopeFound(*partition_of(message), offset, where))
         self.records += len(messages)
