@@ -19,13 +19,16 @@ NOTHING = Listed(total=0, rows=[])
 def partition(**different: Any) -> dict[str, Any]:
     counted = (
         "batches records offsets_not_seen fetched_again copied doubled different pending unconfirmed missing "
-        "missing_records doubled_records reordered retries target_records short over different_offset aborted below_end"
+        "missing_records doubled_records reordered retries target_records short over different_offset "
+        "aborted below_end source_changed"
     )
     by_offset = dict.fromkeys(("same_offset_records", "wrong_records", "below_end_records"))
     return {"topic": "orders", "partition": 0, **dict.fromkeys(counted.split(), 0), **by_offset, **different}
 
 
-def audited(*partitions: dict[str, Any], batches: Listed = NOTHING, only_read: Sequence[str] = ()) -> audit.AuditTables:
+def audited(
+    *partitions: dict[str, Any], batches: Listed = NOTHING, only_read: Sequence[str] = (), faults: Sequence[Fact] = ()
+) -> audit.AuditTables:
     timeline = [{"minute": START + timedelta(minutes=at), "source": 10, "target": 10 - (at == 3)} for at in range(9)]
     return audit.AuditTables(
         clusters=("a", "b"),
@@ -34,7 +37,7 @@ def audited(*partitions: dict[str, Any], batches: Listed = NOTHING, only_read: S
         minutes=NOTHING,
         timeline=timeline,
         only_read=only_read,
-        faults=[],
+        faults=faults,
     )
 
 
@@ -49,6 +52,22 @@ def test_a_complete_copy_is_said_to_be_complete(tmp_path: Path) -> None:
     assert list(audit.complaints(found)) == ["90 records at the target; missing: 0, doubled: 0; batches in transit: 0"]
     page = write_report(audit.audit_report(found), tmp_path).read_text()
     assert "<div><dt>The copy is</dt><dd>complete</dd></div>" in page
+
+
+def test_a_copy_of_a_source_that_has_changed_is_not_said_to_be_complete() -> None:
+    found = audited(partition(batches=9, records=90, copied=8, target_records=90, source_changed=1))
+    assert audit.audit_report(found).facts[0] == Fact(
+        name="The copy is", value="unknown: the source has changed", bad=True
+    )
+    first, _ = audit.complaints(found)
+    assert first.startswith("source changed: another batch was fetched at the same offsets")
+    assert "source_changed" in audit.NOT_PROVEN
+
+
+def test_a_capture_that_has_lost_rows_proves_no_whole_copy() -> None:
+    found = audited(partition(batches=9, records=90), faults=[Fact.count("Damaged blocks, not read", 1, bad=True)])
+    fact = audit.audit_report(found).facts[0]
+    assert (fact.value, fact.bad) == ("complete, of what is in the captures: some of them is lost", True)
 
 
 def test_what_is_missing_is_told_by_its_offsets_and_once(tmp_path: Path) -> None:

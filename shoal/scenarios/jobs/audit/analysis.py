@@ -5,9 +5,9 @@ identified by its offsets, a produced one by the offset in the broker's answer, 
 resent and stored once, counts once.
 
     exact       Shoal unwrapped the batch at the target and recorded the source offsets that it carries. Each source
-                batch must be covered once. A batch that is never covered is missing, unless it is among the last of its
-                partition: then it may be in transit (`tolerance` batches, 1 by default; 0 once traffic has ended).
-                A batch that is covered twice is doubled.
+                batch must be covered once, whole or in the parts into which it was cut for the target. A batch that is
+                never covered is missing, unless it is among the last of its partition: then it may be in transit
+                (`tolerance` batches, 1 by default; 0 once traffic has ended). A batch that is covered twice is doubled.
     by offset   Exact, and the copy is a mirror topic (`fenced` batches, probes): each batch must be at its source's
                 offset, by the broker's answer. Aborted batches must not be there. Where answers were lost, Shoal asks
                 the target where its log ends: what was sent last is `below_end`, and the batch before the end is sent
@@ -17,6 +17,9 @@ resent and stored once, counts once.
                 by at most the records of the largest batch.
 
     rows ── packing.py, where they are read ──> packed rows ── Spark, by source partition ──> place.py ──> a row each
+
+A source that was created again (or truncated, or another cluster of the same name) has several batches at an offset.
+What was copied of which is unknown, so these are `source_changed`, and such a partition is not judged by sums.
 
 Control batches are skipped: a mirror does not copy them. An attempt whose answer was not captured, or was an error,
 counts as not stored; when the same sequence of the same producer and epoch is sent again, the attempt was a retry.
@@ -57,7 +60,7 @@ _LAST_MINUTE: Final = 4_000_000_000
 class Audited:
     """`batches`: those with a state that is not `copied`: doubled, different (another number of records), pending (one
     of the last `tolerance` of its partition, not sent yet), unconfirmed (sent, but it is not known whether it was
-    stored), missing; of mirror topics also different_offset, aborted (but it is there), below_end.
+    stored), missing, source_changed; of mirror topics also different_offset, aborted (but it is there), below_end.
 
     `minutes`: records by minute, and `short`, `over`: what the target has too few or too many by then, beyond what
     batches that straddle a minute explain; at the last minute, beyond `tolerance` batches of the largest size. `minute`

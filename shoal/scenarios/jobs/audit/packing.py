@@ -27,12 +27,12 @@ __all__ = [
 
 Columns = dict[str, pa.Array]
 
-_OF_BOTH: Final = {"handling", "topic", "partition", "base_offset", "records", "max_timestamp"}
-_OF_SOURCE: Final = {"last_offset", "control"}
-_OF_TARGET: Final = {
-    *("time_ns", "producer_id", "producer_epoch", "base_sequence", "acks", "error"),
-    *("source_topic", "source_partition", "source_first"),
+_OF_BOTH: Final = {
+    *("handling", "topic", "partition", "base_offset", "records", "max_timestamp"),
+    *("producer_id", "producer_epoch", "base_sequence"),
 }
+_OF_SOURCE: Final = {"last_offset", "control"}
+_OF_TARGET: Final = {"time_ns", "acks", "error", "source_topic", "source_partition", "source_first"}
 COLUMNS: Final = ("cluster", "kind", "direction", *sorted(_OF_BOTH | _OF_SOURCE | _OF_TARGET))
 """All columns that are read."""
 SEEN_COLUMNS: Final = ("cluster", "kind", "direction")
@@ -141,8 +141,6 @@ def _of_source(column: Columns) -> tuple[Columns, npt.NDArray[np.void]]:
 
 def _of_target(column: Columns, prefix: str) -> tuple[Columns, npt.NDArray[np.void]]:
     rows = _rows(column)
-    rows["producer"], rows["epoch"] = numbers(column["producer_id"], NONE), numbers(column["producer_epoch"], NONE)
-    rows["sequence"] = numbers(column["base_sequence"], NONE)
     error = numbers(column["error"], NONE)
     is_stored = (error == 0) | (numbers(column["acks"], NONE) == 0)
     is_exact = _are_valid(column["source_first"])
@@ -181,6 +179,8 @@ def _without(topic: pa.Array, prefix: str) -> pa.Array:
 def _rows(column: Columns) -> npt.NDArray[np.void]:
     rows = np.zeros(len(column["topic"]), BATCH)
     rows["records"], rows["max_timestamp"] = numbers(column["records"]), numbers(column["max_timestamp"])
+    rows["producer"], rows["epoch"] = numbers(column["producer_id"], NONE), numbers(column["producer_epoch"], NONE)
+    rows["sequence"] = numbers(column["base_sequence"], NONE)
     return rows
 
 

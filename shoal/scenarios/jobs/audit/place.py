@@ -39,9 +39,11 @@ _MINUTE_MS: Final = 60_000
 _NEVER: Final = np.iinfo(np.int64).max
 _STATES: Final = (
     *("copied", "doubled", "different", "pending", "unconfirmed", "missing"),
-    *("different_offset", "aborted", "below_end"),
+    *("different_offset", "aborted", "below_end", "source_changed"),
 )
-COPIED, DOUBLED, DIFFERENT, PENDING, UNCONFIRMED, MISSING, DIFFERENT_OFFSET, ABORTED, BELOW_END = range(len(_STATES))
+COPIED, DOUBLED, DIFFERENT, PENDING, UNCONFIRMED, MISSING, DIFFERENT_OFFSET, ABORTED, BELOW_END, CHANGED = range(
+    len(_STATES)
+)
 _COUNTS: Final = (
     *("batches", "records", "offsets_not_seen", "fetched_again", *_STATES, "missing_records", "doubled_records"),
     *("reordered", "retries", "target_records", "short", "over"),
@@ -71,7 +73,7 @@ three counts are null if it is no mirror topic's."""
 
 
 class _Source(NamedTuple):
-    """Each fetched batch once, in the order of offsets."""
+    """Each fetched batch once, in the order of offsets. `changed`: another one was fetched at some of its offsets."""
 
     first: Longs
     last: Longs
@@ -79,6 +81,7 @@ class _Source(NamedTuple):
     max_timestamp: Longs
     flags: Rows  # of all its fetches
     fetches: Longs
+    changed: Flags
 
 
 class _Attempts(NamedTuple):
@@ -87,7 +90,10 @@ class _Attempts(NamedTuple):
 
 
 class _Copies(NamedTuple):
-    """What was sent of each source batch, in the order of their offsets. `offset`, `place`: of the first stored one."""
+    """What was sent of each source batch, in the order of their offsets. `offset`, `place`: of the first stored one.
+
+    A batch that is too large for the target is sent in parts, each at its own first offset in the source (`_whole`).
+    """
 
     first: Longs
     copies: Longs
@@ -115,17 +121,18 @@ def _compared(source: _Source, attempts: _Attempts, probes: Rows, packed: pa.Tab
     seen = _are(attempts.rows["flags"], IS_EXACT, False) | (attempts.rows["source"] >= source.first[0])
     attempts = _Attempts(attempts.rows[seen], attempts.place[seen])
     data = _without(source, IS_CONTROL | IS_ABORTED)
+    copies = _whole(_copies(attempts), data)
     if keeps_offsets:
-        exact = _exact_by_offset(_without(source, IS_CONTROL), attempts.rows, _copies(attempts), probes, tolerance)
+        exact = _exact_by_offset(_without(source, IS_CONTROL), attempts.rows, copies, probes, tolerance)
     else:
-        exact = _exact(data, _copies(attempts), tolerance)
+        exact = _exact(data, copies, tolerance)
     timed = _minutes(data, _stored_once(attempts), tolerance)
-    if keeps_offsets:
-        timed["short"][:] = timed["over"][:] = 0  # each batch is judged by itself
+    if keeps_offsets or source.changed.any():
+        timed["short"][:] = timed["over"][:] = 0  # each batch is judged by itself, or there is more than one log
     counts = {
         "batches": len(data.first),
         "records": data.records.sum(),
-        "offsets_not_seen": source.last.max() - source.first[0] + 1 - (source.last - source.first + 1).sum(),
+        "offsets_not_seen": (source.first[1:] - np.maximum.accumulate(source.last)[:-1] - 1).clip(0).sum(),
         "fetched_again": (source.fetches - 1).sum(),
         **_counted(exact),
         "reordered": _reordered(exact),
@@ -165,17 +172,34 @@ def _starts(*sorted_columns: Rows) -> Longs:
 
 
 def _source(rows: Rows) -> _Source:
-    rows = rows[np.argsort(rows["source"], kind="stable")]
+    rows = rows[np.lexsort((rows["records"], rows["source"]))]
     at = _starts(rows["source"])
     last, records, newest = (np.maximum.reduceat(rows[name], at) for name in ("other", "records", "max_timestamp"))
     flags = np.bitwise_or.reduceat(rows["flags"], at)
-    return _Source(rows["source"][at], last, records, newest, flags, np.diff(np.append(at, len(rows))))
+    first, fetches = rows["source"][at], np.diff(np.append(at, len(rows)))
+    return _Source(first, last, records, newest, flags, fetches, _changed(rows, at, fetches, last))
+
+
+def _changed(rows: Rows, at: Longs, fetches: Longs, last: Longs) -> Flags:
+    """`rows`: in the order of offsets and records. A log has a batch as it was written, until compaction removes
+    records of it. So two batches with common offsets are of two logs: one was truncated, or the topic created again.
+    """
+    same = np.ones(max(len(rows) - 1, 0), np.bool_)
+    for name in ("other", "producer", "epoch", "sequence"):
+        same &= rows[name][1:] == rows[name][:-1]
+    same &= (rows["records"][1:] != rows["records"][:-1]) | (rows["max_timestamp"][1:] == rows["max_timestamp"][:-1])
+    differs = np.append(False, ~same)
+    differs[at] = False  # from another offset's
+    found: Flags = np.add.reduceat(differs, at) > 0 if len(at) else np.zeros(0, np.bool_)
+    reach = np.maximum.accumulate(last)[:-1] >= rows["source"][at[1:]]
+    found[1:] |= reach
+    found[:-1] |= last[:-1] >= rows["source"][at[1:]]
+    return found
 
 
 def _without(source: _Source, bits: int) -> _Source:
-    rows = _are(source.flags, bits, False)
-    first, last, records, newest, flags, fetches = (column[rows] for column in source)
-    return _Source(first, last, records, newest, flags, fetches)
+    rows = _are(source.flags, bits, False) | source.changed
+    return _Source._make(column[rows] for column in source)
 
 
 def _copies(attempts: _Attempts) -> _Copies:
@@ -200,15 +224,35 @@ def _copies(attempts: _Attempts) -> _Copies:
     )
 
 
+def _whole(copies: _Copies, data: _Source) -> _Copies:
+    """The parts of a batch as one copy: as many records as those that are stored have."""
+    at = np.searchsorted(data.first, copies.first, side="right") - 1
+    is_part = (at >= 0) & (copies.first <= np.append(data.last, NONE)[at])
+    first = np.where(is_part, np.append(data.first, NONE)[at], copies.first)
+    starts = _starts(first)
+    if len(starts) == len(first):
+        return copies._replace(first=first)
+    parts = np.diff(np.append(starts, len(first)))
+    stored = np.add.reduceat(np.where(copies.copies > 0, copies.records, 0), starts)
+    beyond = stored > np.append(data.records, _NEVER)[at[starts]]  # another cut of it was stored, too
+    return _Copies(
+        first[starts],
+        np.maximum(np.maximum.reduceat(copies.copies, starts), np.where((parts > 1) & beyond, 2, 0)),
+        copies.offset[starts],
+        np.where((parts > 1) & (stored > 0), stored, copies.records[starts]),
+        copies.place[starts],
+    )
+
+
 def _exact(data: _Source, copies: _Copies, tolerance: int) -> Named:
     """Each source batch that must be covered, or is. A batch that was fetched both wrapped and raw may have been copied
     either way: if it is not here, only the sums can show it."""
     at = np.searchsorted(copies.first, data.first)
     was_sent = np.append(copies.first, NONE - 1)[at] == data.first
-    wanted = was_sent | (_are(data.flags, IS_WRAPPED) & _are(data.flags, IS_RAW, False))
+    wanted = was_sent | (_are(data.flags, IS_WRAPPED) & _are(data.flags, IS_RAW, False)) | data.changed
     found = _paired(data, copies, np.where(was_sent, at, -1), wanted)
-    state = _states(found, was_sent[wanted])
-    return found | {"state": _with_pending(found, state, tolerance)}
+    state = _with_pending(found, _states(found, was_sent[wanted]), tolerance)
+    return found | {"state": np.where(data.changed[wanted], CHANGED, state)}
 
 
 def _paired(data: _Source, copies: _Copies, at: Longs, wanted: Flags) -> Named:
@@ -252,7 +296,7 @@ def _exact_by_offset(data: _Source, attempts: Rows, copies: _Copies, probes: Row
     is_aborted, was_given = _are(data.flags, IS_ABORTED), _are(data.flags, IS_WRAPPED)
     seen = is_aborted | was_given
     is_passed = np.logical_or.accumulate(seen) & np.logical_or.accumulate(seen[::-1])[::-1]
-    wanted = was_sent | ((was_given | is_passed) & ~is_aborted)
+    wanted = was_sent | ((was_given | is_passed) & ~is_aborted) | data.changed
     found = _paired(data, copies, np.where(was_sent, at, -1), wanted)
     state, offset = _states(found, was_sent[wanted]), found["target_offset"]
     state[(found["copies"] > 0) & (offset == NONE)] = UNCONFIRMED
@@ -260,7 +304,8 @@ def _exact_by_offset(data: _Source, attempts: Rows, copies: _Copies, probes: Row
     unknown = (state == MISSING) | (state == UNCONFIRMED)
     state[unknown & _are_below_end(found["last_offset"], attempts, probes)] = BELOW_END
     state[is_aborted[wanted] & (found["copies"] > 0)] = ABORTED
-    return found | {"state": _with_pending(found, state, tolerance)}
+    state = _with_pending(found, state, tolerance)
+    return found | {"state": np.where(data.changed[wanted], CHANGED, state)}
 
 
 def _are_below_end(last: Longs, attempts: Rows, probes: Rows) -> Flags:
@@ -305,7 +350,7 @@ def _counted_by_offset(exact: Named) -> Mapping[str, int]:
 
 def _reordered(exact: Named) -> int:
     """First copies that were appended after a later batch, in the same partition of the target."""
-    known = np.flatnonzero(exact["target_offset"] != NONE)
+    known = np.flatnonzero((exact["target_offset"] != NONE) & (exact["state"] != CHANGED))
     order = known[np.lexsort((exact["target_offset"][known], exact["place"][known]))]
     place, offset = exact["place"][order], exact["base_offset"][order]
     return int(((place[1:] == place[:-1]) & (offset[1:] < offset[:-1])).sum())

@@ -12,10 +12,21 @@ from shoal.scenarios.report.report import Chart, Column, Fact, Listed, Report, S
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["HARMLESS", "MIRROR_COUNTS", "AuditTables", "audit_report", "complaints", "mirror_topics", "total"]
+__all__ = [
+    "HARMLESS",
+    "MIRROR_COUNTS",
+    "NOT_PROVEN",
+    "AuditTables",
+    "audit_report",
+    "complaints",
+    "mirror_topics",
+    "total",
+]
 
 HARMLESS: Final = ("pending", "below_end")
 """States that are no finding."""
+NOT_PROVEN: Final = ("missing_records", "wrong_records", "source_changed")
+"""Counts of a copy that is not complete, or not known to be."""
 
 _SHOWN: Final = 50
 _NAMED: Final = 5
@@ -76,6 +87,8 @@ def complaints(found: AuditTables) -> Iterator[str]:
     findings = found.batches.total - sum(total(found, state) for state in HARMLESS)
     if findings > _SHOWN:
         yield f"... and {findings - _SHOWN} more batches: see the table batches.parquet"
+    if total(found, "source_changed"):
+        yield _SOURCE_CHANGED
     for row in found.partitions:
         for key, words in (("short", "missing by count"), ("over", "too many by count")):
             if row[key]:
@@ -89,13 +102,29 @@ def complaints(found: AuditTables) -> Iterator[str]:
     yield f"{summary}; batches in transit: {pending:,}"
 
 
+_SOURCE_CHANGED: Final = (
+    "source changed: another batch was fetched at the same offsets. The topic was created again or truncated, or the "
+    "captures are of several clusters with one name. What was copied of which is unknown: audit each by itself, with "
+    "--from and --to"
+)
+
+
+def _verdict(found: AuditTables) -> str:
+    if total(found, "missing_records"):
+        return "incomplete"
+    if total(found, "wrong_records"):
+        return "not the same"
+    if total(found, "source_changed"):
+        return "unknown: the source has changed"
+    return "complete, of what is in the captures: some of them is lost" if found.faults else "complete"
+
+
 def audit_report(found: AuditTables) -> Report:
     missing, doubled = total(found, "missing_records"), total(found, "doubled_records")
     records = sum(row["records"] for row in found.partitions)
-    topics, wrong = mirror_topics(found), total(found, "wrong_records")
-    verdict = "incomplete" if missing else "not the same" if wrong else "complete"
+    topics, verdict = mirror_topics(found), _verdict(found)
     facts = [
-        Fact(name="The copy is", value=verdict, bad=bool(missing or wrong)),
+        Fact(name="The copy is", value=verdict, bad=verdict != "complete"),
         Fact.count("Records at the source", records),
         Fact.count("Missing records", missing, bad=True),
         Fact.count("Doubled records", doubled, bad=True),
@@ -130,6 +159,7 @@ def _only_read(topics: Sequence[str]) -> Iterator[Fact]:
 _COUNTED: Final = (
     ("Batches in transit", "pending", False),
     ("Reordered batches", "reordered", True),
+    ("Batches of a source that has changed", "source_changed", True),
     ("Retries", "retries", False),
     ("Fetched again", "fetched_again", False),
 )
@@ -169,7 +199,7 @@ def _batches(found: AuditTables) -> Section:
     return Section(
         heading="Batches with a problem",
         says="Source offsets against those that each batch at the target claims to carry. Unconfirmed: sent, but no "
-        f"answer was seen. Pending: the newest of its partition. {_cut(found.batches)}",
+        f"answer was seen. Pending: the newest of its partition. {_SOURCE_CHANGED.capitalize()}. {_cut(found.batches)}",
         content=[Table(columns=_BATCHES, rows=found.batches.rows[:_SHOWN])],
     )
 

@@ -2,7 +2,7 @@
 
 import tracemalloc
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.scenarios.capture.decode import Decoder
 from shoal.scenarios.capture.rows import NameTable
 from shoal.scenarios.capture.schema import chosen
 from shoal.scenarios.jobs.audit.packing import BATCH, COLUMNS, IS_WRAPPED, PACKED, pack, seen
 from shoal.scenarios.jobs.audit.place import audit_place
 from tests.scenarios.jobs.captures import one_chunk
-from tests.support.captures.synthetic import Chunk
-from tests.support.captures.synthetic_mirror import Faults, mirrored, same_offsets
+from tests.support.captures.synthetic import Array, Chunk
+from tests.support.captures.synthetic_mirror import Faults, Mirrored, mirrored, same_offsets
 
 COPY = mirrored(one_chunk(3_000), Faults(missing=4, doubled=5, reordered=6, retried=7))
 
@@ -103,6 +104,102 @@ def test_a_batch_with_fewer_records_at_the_target_is_missing_some() -> None:
     copy.target.rows["record_count"][place] -= 2
     counts = [place["counts"] for place in audited(packed(read(copy.both)))]
     assert [sum(count[name] for count in counts) for name in ("different", "missing_records")] == [1, 2]
+
+
+def totals(*chunks: Chunk) -> dict[str, int]:
+    """Counts of all partitions."""
+    names = chunks[0].names
+    rows = np.concatenate([chunk.rows for chunk in chunks])
+    counts = [place["counts"] for place in audited(packed(read(Chunk(rows=rows, names=names))))]
+    return {name: sum(count[name] or 0 for count in counts) for name in counts[0]}
+
+
+def in_parts(rows: Array, at: int) -> Array:
+    """A target's rows with the one `at` cut into two parts (unwrap/progress.py). It has not an only record."""
+    first, rest = rows[at : at + 1].copy(), rows[at : at + 1].copy()
+    count = int(rows[at]["record_count"]) // 2
+    assert count > 0
+    first["record_count"], first["last_offset_delta"] = count, count - 1
+    first["source_last"] = first["source_first"] + count - 1
+    rest["record_count"] -= count
+    rest["last_offset_delta"] -= count
+    for column in ("source_first", "log_offset"):
+        rest[column] += count
+    return np.concatenate([rows[:at], first, rest, rows[at + 1 :]])
+
+
+@pytest.fixture
+def large() -> tuple[Mirrored, int]:
+    """A copy, and the number of its row with the most records."""
+    copy = mirrored(one_chunk(3_000))
+    return copy, int(copy.target.rows["record_count"].argmax())
+
+
+def test_a_batch_that_was_cut_for_the_target_is_copied(large: tuple[Mirrored, int]) -> None:
+    copy, at = large
+    parts = in_parts(in_parts(copy.target.rows, at), at)
+    refused = copy.target.rows[at : at + 1].copy()  # whole, before it was cut
+    refused["error"], refused["log_offset"] = ErrorCode.MESSAGE_TOO_LARGE, -1
+    found = totals(copy.fetched, Chunk(rows=np.concatenate([parts, refused]), names=copy.fetched.names))
+    assert found == totals(copy.both) | {"retries": found["retries"]}
+    assert (found["copied"], found["missing_records"], found["doubled"]) == (3_000, 0, 0)
+
+
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_a_part_of_a_batch_that_is_lost_is_missing(large: tuple[Mirrored, int], part: int) -> None:
+    copy, at = large
+    parts = in_parts(in_parts(copy.target.rows, at), at)
+    lost = int(parts[at + part]["record_count"])
+    found = totals(copy.fetched, Chunk(rows=np.delete(parts, at + part), names=copy.fetched.names))
+    assert (found["different"], found["missing_records"], found["doubled"]) == (1, lost, 0)
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_a_part_of_a_batch_that_is_there_twice_is_doubled(large: tuple[Mirrored, int], part: int) -> None:
+    copy, at = large
+    parts = in_parts(copy.target.rows, at)
+    again = parts[at + part : at + part + 1].copy()
+    again["log_offset"] += 10**9
+    for rows in (np.concatenate([parts, again]), np.concatenate([copy.target.rows, again])):
+        found = totals(copy.fetched, Chunk(rows=rows, names=copy.fetched.names))
+        assert (found["doubled"], found["different"], found["missing"]) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("make", [lambda copy: copy, same_offsets])
+def test_a_source_that_was_created_again_is_no_whole_copy(make: Callable[[Mirrored], Mirrored]) -> None:
+    """The target has the first one at the same offsets, and nothing of the second one."""
+    copy = make(mirrored(one_chunk(3_000)))
+    for column, difference in (("max_timestamp", 1), ("last_offset_delta", 1), ("base_sequence", 1)):
+        second = copy.fetched.rows[-1:].copy()
+        second[column] += difference
+        found = totals(copy.both, Chunk(rows=second, names=copy.both.names))
+        assert (found["source_changed"], found["copied"], found["missing"]) == (1, 2_999, 0)
+
+
+def test_batches_with_common_offsets_are_of_two_logs() -> None:
+    copy = mirrored(one_chunk(3_000))
+    place = (copy.fetched.rows["topic"] == copy.fetched.rows[-1]["topic"]) & (
+        copy.fetched.rows["partition"] == copy.fetched.rows[-1]["partition"]
+    )
+    before, last = copy.fetched.rows[place][-2:]
+    second = copy.fetched.rows[-1:].copy()
+    second["base_offset"] = second["log_offset"] = before["log_offset"] + before["last_offset_delta"]
+    second["last_offset_delta"] = 1
+    assert second["log_offset"] > before["log_offset"]
+    assert second["log_offset"] + 1 == last["log_offset"]
+    found = totals(copy.both, Chunk(rows=second, names=copy.both.names))
+    assert (found["source_changed"], found["missing_records"], found["offsets_not_seen"]) == (3, 0, 0)
+
+
+def test_a_batch_that_was_compacted_between_two_fetches_is_the_same() -> None:
+    copy = mirrored(one_chunk(3_000))
+    at = int(copy.fetched.rows["record_count"].argmax())
+    again = copy.fetched.rows[at : at + 1].copy()
+    again["record_count"] -= 1
+    again["max_timestamp"] -= 5
+    found = totals(copy.both, Chunk(rows=again, names=copy.both.names))
+    assert found == totals(copy.both) | {"fetched_again": 1}
+    assert found["copied"] == 3_000
 
 
 def test_copies_in_two_partitions_are_two_copies_also_at_one_offset() -> None:
