@@ -95,7 +95,13 @@ class FrameCapture:
         return RawStatistics(written=files.written, lost=self._lost + files.lost, bytes=files.bytes)
 
     def tap(self, client: SocketTransport, number: int, node: int | None, about: str) -> SocketTransport:
-        """Returns the replacement of the transport. `node`: the client's broker; `about`: for the capture's readers."""
+        """Returns the replacement of the transport. `node`: the client's broker; `about`: for the capture's readers.
+
+        Without room for its beginning, the connection is not captured.
+        """
+        if not self._has_room(_OVERHEAD):
+            self._lost += 1
+            return client
         node_id = -1 if node is None else node
         self._queue.put(_Opened(connection=number, about=about))
         return TappedClient(
@@ -121,10 +127,16 @@ class FrameCapture:
         """False: no room even for the headers of lost frames."""
         if captured.withheld is not None:
             self._lost += 1
-            self._taken += len(captured.frame) - 4 + _OVERHEAD
-            if self._taken - self._done > 2 * self._settings.queue_bytes:
+            if not self._has_room(len(captured.frame) - 4 + _OVERHEAD):
                 return False
         self._queue.put(captured)
+        return True
+
+    def _has_room(self, cost: int) -> bool:
+        """As much again as for whole frames."""
+        if self._taken - self._done + cost > 2 * self._settings.queue_bytes:
+            return False
+        self._taken += cost
         return True
 
     # -- in the thread ---------------------------------------------------------------------------------------------
@@ -152,6 +164,7 @@ class FrameCapture:
                 self._done += len(event.frame) - 4 + _OVERHEAD
             case _Opened():
                 self._files.opened(event.connection, event.about)
+                self._done += _OVERHEAD
             case _Closed():
                 self._files.write(self._picker.closed(self._proxy, event.connection))
                 self._files.closed(event.time_ns, event.connection)

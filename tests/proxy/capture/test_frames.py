@@ -152,13 +152,32 @@ def test_more_than_the_queue_holds_is_lost_with_its_header_kept(tmp_path: Path) 
 
 
 def test_a_connection_for_whose_headers_there_is_no_room_is_given_up(tmp_path: Path) -> None:
-    raw = capture(tmp_path, queue_bytes=1000)
+    raw = capture(tmp_path, queue_bytes=2000)
     wire = Wire(raw)
     wire.ask(*(rig.request(3, 0, number, bytes(3000)) for number in range(50)))
     with raw:
         wire.close()
 
     assert 0 < len(whole_raw_capture(tmp_path)) < 5
+
+
+def test_connections_that_were_given_up_while_the_disk_hung_take_no_room_afterwards(tmp_path: Path) -> None:
+    """Nor do those that came when there was no room: nothing of them is kept."""
+    raw, whole = capture(tmp_path, queue_bytes=10_000), rig.request(3, 0, 1, bytes(6000))
+    wires = list[Wire]()
+    for _ in range(100):
+        wires.append(Wire(raw))
+        wires[-1].ask(*[whole] * 3)
+    with raw:  # now the queue is emptied
+        for wire in wires:
+            wire.close()
+    counts = raw.statistics()
+    last = Wire(raw)
+    last.ask(whole)
+    last.close()
+
+    assert raw.statistics().lost == counts.lost > 100
+    assert 0 < counts.written < 40
 
 
 def test_a_frame_that_never_ends_gives_its_room_back(tmp_path: Path) -> None:
