@@ -81,7 +81,8 @@ OUT gets a table (Parquet) per question, report.json, and a page (JOB.html).
 Spark's own log is in OUT/spark.log.
 
 exit codes: 0 done, 1 audit: records are missing, or wrong in a mirror topic,
-            2 wrong arguments or input, 3 error in Shoal itself
+            or the source has changed, 2 wrong arguments or input, 3 error in
+            Shoal itself
 """
 
 

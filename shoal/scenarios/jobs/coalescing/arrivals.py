@@ -7,7 +7,8 @@ authenticates (`flags`, from `gather.py`); and from history: possible retries
 a request is not joined, the request is not.
 
 Not known: timeouts (requests that differ in them are joined here), a producer's last sequence before the capture or the
-time slice (assumed known), and errors without an answer (a connection that broke).
+time slice (assumed known), errors without an answer (a connection that broke), and throttle times of joined requests,
+in which a lane waits (KIP-219): a quota counts them for the client id that the lane sends.
 """
 
 from __future__ import annotations
