@@ -63,6 +63,7 @@ log = logging.getLogger("shoal.server")
 
 _STOPS = frozenset({ServerEvent.WAIT, ServerEvent.DRAIN, ServerEvent.END})
 _UNSTOPPED = frozenset({ServerState.STARTING, ServerState.SERVING})
+_REFUSALS = (OperatorError, OSError, ImportError)  # of a reload; at the limit of open files no module can be loaded
 
 Paths: TypeAlias = "Mapping[Mode, Callable[[Listener], Path[Connection]]]"
 """The path of each mode; a missing mode is served as plain."""
@@ -477,9 +478,6 @@ class Server:
             capture=None if self.capture is None else self.capture.statistics(),
             raw_capture=None if self.raw_capture is None else self.raw_capture.statistics(),
         )
-
-
-_REFUSALS = (OperatorError, OSError, ImportError)  # of a reload; at the limit of open files no module can be loaded
 
 
 def _findings(error: Exception) -> list[str]:
