@@ -69,7 +69,7 @@ _NO_TAGS: Final = write_tagged_fields()
 _TAGS_OF_ONE: Final = 3 * _NO_TAGS  # behind the only partition: its own, its topic's, the request's
 _NO_ID: Final = {False: write_string(None), True: write_compact_string(None)}  # a null transactional id
 _INT64 = Struct(">q")
-_ZEROS: Final = bytes(8)
+_AFTER_CORRELATION_ID: Final = 8
 _COPIED: Final = 128  # bytes: copying so few costs less than another buffer for the kernel
 _BEFORE_CLIENT_ID: Final = 12  # size, key, version, correlation id
 _START: Final = Struct(">ii")  # size, correlation id
@@ -342,31 +342,26 @@ def read_error_texts(frame: Buffer, version: int) -> list[ErrorText]:
 
 
 class LikeAnswers:
-    """Reads answers that differ from an earlier one in nothing but base offsets, without decoding them again."""
+    """Reads answers that differ from an earlier one in nothing but base offsets and correlation id, without decoding
+    them again. `base_offsets_at`: where the earlier one has them.
+    """
 
-    def __init__(self, frame: Buffer, response: ProduceResponse) -> None:
-        self._ats = [produced.base_offset_at for produced in response.partitions]
-        self._rest, _ = self._taken_apart(frame)
-
-    @property
-    def size(self) -> int:
+    def __init__(self, frame: Buffer, base_offsets_at: Sequence[int]) -> None:
+        starts = [_AFTER_CORRELATION_ID, *(at + _INT64.size for at in base_offsets_at)]
+        between = [f"{end - start}s" for start, end in zip(starts, [*base_offsets_at, len(frame)], strict=True)]
+        layout = Struct(f">4s4x{'q'.join(between)}")
+        self.size = layout.size
         """Bytes of each."""
-        return len(self._rest)
+        self._unpack = layout.unpack
+        size, *found = layout.unpack(frame)
+        self._size, self._rest = size, found[::2]
 
-    def base_offsets(self, frame: Buffer) -> list[int] | None:
+    def base_offsets(self, frame: Buffer) -> Sequence[int] | None:
         """In the order of the earlier one's partitions. None: it is not such an answer."""
-        if len(frame) != len(self._rest):
+        if len(frame) != self.size:
             return None
-        rest, offsets = self._taken_apart(frame)
-        return offsets if rest == self._rest else None
-
-    def _taken_apart(self, frame: Buffer) -> tuple[bytearray, list[int]]:
-        """The frame without base offsets, and the base offsets."""
-        rest, offsets = bytearray(frame), list[int]()
-        for at in self._ats:
-            offsets += _INT64.unpack_from(rest, at)
-            rest[at : at + 8] = _ZEROS
-        return rest, offsets
+        size, *found = self._unpack(frame)
+        return found[1::2] if found[::2] == self._rest and size == self._size else None
 
 
 def encode_produce_response(

@@ -73,12 +73,7 @@ class TappedTransport:
         size = self.inner.sendmsg(buffers)
         tap = self._tap
         if tap is not None and size:
-            left, sent = size, list[memoryview]()
-            for buffer in buffers:
-                if left and len(buffer):
-                    sent.append(memoryview(buffer)[:left])
-                    left -= len(sent[-1])
-            self._parse(tap.gathered, sent)
+            self._parse(tap.gathered, (buffers, size))
         return size
 
     def _parse(self, parse: Callable[[Any, int], None], chunk: object) -> None:
@@ -120,10 +115,12 @@ class TappedTransport:
             self.give_up()
         else:
             self._tap = None
+            tap.leave()
             self._watcher.ended(tap)
 
     def give_up(self) -> None:
         """Called by the handler of a tap's error."""
         tap, self._tap = self._tap, None
         if tap is not None:
+            tap.leave()
             self._watcher.broken(tap)

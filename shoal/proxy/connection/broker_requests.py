@@ -20,7 +20,8 @@ from shoal.proxy.net.upstream import UpstreamLost
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shoal.protocol.capture.index.pending import RequestAnnotation
+    from shoal.protocol.capture.index.pending import Request, RequestAnnotation
+    from shoal.protocol.capture.index.record_sets import RecordSets
     from shoal.protocol.capture.index.tap import Tap
     from shoal.proxy.connection.meter import Meter
     from shoal.proxy.connection.pending import Answer, Gate, InFlight, OwnRequests
@@ -114,11 +115,14 @@ class BrokerRequests(Generic[C]):
         return asked
 
     def post_at_once(
-        self, requests: Sequence[Sequence[Buffer]], asked: OwnRequests, notes: Sequence[RequestAnnotation] = ()
+        self,
+        requests: Sequence[Sequence[Buffer]],
+        asked: OwnRequests,
+        indexed: Sequence[tuple[Request, RecordSets]] = (),
     ) -> Sequence[Buffer]:
         """`post` for requests with one header, without waiting; -> what must be sent by `post_rest` before more.
 
-        `notes`: of each, if there is an index. Not where `login_is_due`.
+        `indexed`: each for `Tap.post`, if there is an index. Not where `login_is_due`.
         """
         self._require_broker()
         _, key, version, correlation_id = read_request_prefix(requests[0][0])
@@ -128,8 +132,9 @@ class BrokerRequests(Generic[C]):
             if self._meter is not None:
                 self._meter.own_sent()
         self.asked += len(requests)
-        for note in notes:
-            self._note_for_index(requests[0][0], note)
+        if self._tap is not None:
+            for request, record_sets in indexed:
+                self._tap.post(request, record_sets)
         try:
             return self._out.begin([*chain.from_iterable(requests)])
         except PeerLost as error:

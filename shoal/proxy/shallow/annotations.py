@@ -13,9 +13,10 @@ from shoal.protocol.shallow.unwrap.reconcile import mismatch
 from shoal.proxy.capture.annotations import OWN, raw
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from shoal.protocol.capture.index.tap import Tap
+    from shoal.protocol.shallow.envelope import EnvelopeKey
     from shoal.protocol.shallow.same_offsets.covers import Covered
     from shoal.protocol.shallow.unwrap.plan import Item
     from shoal.protocol.shallow.unwrap.schedule import SendableSet
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from shoal.protocol.wire.types import PartitionRef, Topic, TopicPartition
     from shoal.proxy.connection.topic_names import Naming
 
-__all__ = ["JUDGED", "NOT_UNWRAPPED", "Judgement", "probed", "unwrapped"]
+__all__ = ["JUDGED", "NOT_UNWRAPPED", "Judgement", "Unwrapped", "probed"]
 
 _NO_ENVELOPE = "no envelope"
 _COPIED = "the copy has it"
@@ -63,17 +64,47 @@ class Judgement:
             tap.judge(correlation_id, self._outcomes)
 
 
-def unwrapped(
-    record_sets: Mapping[TopicPartition, SendableSet],
-    items: Mapping[TopicPartition, Sequence[Item]],
-    naming: Naming,
-) -> RequestAnnotation:
-    """A request with these record sets, made of these items."""
-    sources = {
-        (naming.said(partition), partition.partition): list(_sources(record_set, items[partition]))
-        for partition, record_set in record_sets.items()
-    }
-    return RequestAnnotation(treatment=_TREATMENT, sources=sources)
+class Unwrapped:
+    """The requests that are made of one request's items."""
+
+    def __init__(self, items: Mapping[TopicPartition, Sequence[Item]], naming: Naming) -> None:
+        self._items = items
+        self._naming = naming
+        self._reasons: dict[tuple[TopicPartition, int], str | None] = {}  # of items
+
+    def note(self, record_sets: Mapping[TopicPartition, SendableSet]) -> RequestAnnotation:
+        """A request with these record sets."""
+        said = self._naming.said
+        sources = {
+            (said(partition), partition.partition): self._sources(partition, record_set)
+            for partition, record_set in record_sets.items()
+        }
+        return RequestAnnotation(treatment=_TREATMENT, sources=sources)
+
+    def _sources(self, partition: TopicPartition, record_set: SendableSet) -> Sequence[BatchSource | None]:
+        items = self._items[partition]
+        if isinstance(record_set, FencedSet):
+            return _fenced(record_set, items[0].key)
+        found: list[BatchSource | None] = []
+        for number, start, first, batches in record_set.ranges if isinstance(record_set, OutgoingRecordSet) else ():
+            item = items[number]
+            key, source_of = item.key, item.batches.source_of
+            for at, records in enumerate(batches.records, start):
+                base = source_of(at)
+                if key is None or isinstance(base, str):
+                    found.append(None)
+                else:
+                    base += first if at == start else 0
+                    reason = self._reason(partition, number, item)
+                    found.append(BatchSource(key.topic, key.partition, base, base + records - 1, reason))
+        return found
+
+    def _reason(self, partition: TopicPartition, number: int, item: Item) -> str | None:
+        place = partition, number
+        if place not in self._reasons:
+            wrong = None if item.key is None else mismatch(item.headers, item.key)
+            self._reasons[place] = wrong and wrong.kind
+        return self._reasons[place]
 
 
 def probed(sources: Mapping[TopicPartition, TopicPartition]) -> RequestAnnotation:
@@ -85,23 +116,10 @@ def probed(sources: Mapping[TopicPartition, TopicPartition]) -> RequestAnnotatio
     return RequestAnnotation(treatment=OWN.treatment, sources=named)
 
 
-def _sources(record_set: SendableSet, items: Sequence[Item]) -> Iterable[BatchSource | None]:
-    if isinstance(record_set, FencedSet):
-        key = items[0].key
-        for batch in record_set.made:
-            if key is None or not batch.records:
-                yield None
-            else:
-                yield BatchSource(key.topic, key.partition, batch.base, batch.last, handling=Handling.FENCED)
-    if not isinstance(record_set, OutgoingRecordSet):
-        return
-    for batch_range in record_set.ranges:
-        item = items[batch_range.item]
-        wrong = None if item.key is None else mismatch(item.headers, item.key)
-        for at, records in enumerate(batch_range.batches.records):
-            base = item.batches.source_of(batch_range.batch + at)
-            if item.key is None or isinstance(base, str):
-                yield None
-            else:
-                first = base + (0 if at else batch_range.first)
-                yield BatchSource(item.key.topic, item.key.partition, first, first + records - 1, wrong and wrong.kind)
+def _fenced(record_set: FencedSet, key: EnvelopeKey | None) -> list[BatchSource | None]:
+    return [
+        None
+        if key is None or not batch.records
+        else BatchSource(key.topic, key.partition, batch.base, batch.last, handling=Handling.FENCED)
+        for batch in record_set.made
+    ]

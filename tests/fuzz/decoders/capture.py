@@ -64,7 +64,7 @@ def _repeated(data: bytes) -> None:
     size = 16 * data[0] + 1 if data else 1
     for pos in range(1, len(data), 2 * size):
         both = memoryview(data)[pos : pos + 2 * size]
-        tap.gathered([both[:size], both[size:]], 1)
+        tap.gathered(([both[:size], both[size:]], len(both)), 1)
     tap.close()
 
 

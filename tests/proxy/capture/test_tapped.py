@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 
 from shoal.protocol.capture.index.answers import AnswerWalker
 from shoal.protocol.capture.index.columns import Kind
-from shoal.protocol.capture.index.pending import BatchSource, FetchOutcome, RequestAnnotation, Treatment
+from shoal.protocol.capture.index.pending import BatchSource, FetchOutcome, Request, RequestAnnotation, Treatment
 from shoal.protocol.capture.index.requests import RequestWalker
 from shoal.protocol.capture.index.rows import ConnectionInfo
 from shoal.protocol.capture.index.tap import MAX_WAITING, Tap
+from shoal.protocol.records.key_sample import KeySampler
 from shoal.protocol.wire.compression import Codec
 from shoal.proxy.capture.backlog import LIMITS, Backlog, BacklogLimits
 from shoal.proxy.capture.index import Capture
@@ -615,3 +617,100 @@ def test_whatever_passes_the_rows_are_those_of_the_walkers(
     assert rig.kept.rows == rows.rows
     assert (rig.tap.unread, rig.tap.lost, rig.kept.dropped) == (wanted.unread, wanted.lost, rows.dropped)
     assert (rig.broke, rig.ends) == (0, 1)
+
+
+# -- requests that are not read ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Own:
+    """A request of Shoal's own; `record_sets`: in pieces."""
+
+    request: bytes
+    answer: bytes
+    note: RequestAnnotation
+    version: int
+    acks: int
+    record_sets: list[tuple[str, int, list[bytes]]]
+
+    def post(self, tap: Tap) -> None:
+        asked = Request(0, self.version, int.from_bytes(self.request[8:12]), len(self.request), 0)
+        asked.client, asked.acks, asked.note = b"maker", self.acks, self.note
+        tap.post(asked, self.record_sets)
+
+
+@st.composite
+def an_own_request(draw: st.DrawFn, version: int) -> Own:
+    """All requests of an exchange have the id of the mirror's request."""
+    correlation_id, acks = draw(st.sampled_from([7, 7, 7, 8])), draw(st.sampled_from([-1, -1, 1]))
+    sets: Sets = draw(st.dictionaries(st.sampled_from(["orders", "others", LONG_NAME]), SETS, min_size=1))
+    said: dict[str, Any] = draw(
+        st.sampled_from([{}] * 6 + [{"error": 6, "offset": -1}, {"throttle": 9}, {"text": "no"}])
+    )
+    said = {"offset": draw(st.integers(0, 2**40)), **said}
+    note = draw(st.sampled_from([UNWRAPPED, UNWRAPPED, RequestAnnotation(treatment=Treatment(reason="why"))]))
+    cuts = draw(st.sampled_from([[61], [61], [], [30], [70, 200], [3, 9, 61]]))
+    return Own(
+        request=request_of(version, correlation_id, sets, acks=acks),
+        answer=answer_of(version, correlation_id, sets, **said),
+        note=note,
+        version=version,
+        acks=acks,
+        record_sets=[
+            (topic, index, [records[start:stop] for start, stop in pairwise([0, *cuts, max(len(records), *cuts, 0)])])
+            for topic, each in sets.items()
+            for index, records in each.items()
+        ],
+    )
+
+
+@settings(deadline=None, max_examples=120)
+@given(
+    st.sampled_from([3, 8, 9, 11]).flatmap(lambda version: st.lists(an_own_request(version), min_size=1, max_size=12)),
+    st.sampled_from([3, 40, 100_000]), st.integers(1, 4), st.booleans(), st.data(),
+)  # fmt: skip
+def test_requests_that_are_not_read_have_the_rows_of_those_that_are(
+    asked: list[Own], batches: int, together: int, is_sampled: bool, data: st.DataObject
+) -> None:
+    (wanted, rows), rig = new_tap(batches), Rig(most_waiting=batches)
+    if is_sampled:
+        for tap in (wanted, rig.tap):
+            for walker in (tap._requests, tap._record_sets):
+                walker.sampler = KeySampler(1, 0)
+    for at in range(0, len(asked), together):
+        group = asked[at : at + together]
+        now_ns = 100 * at
+        for one in group:
+            wanted.note(int.from_bytes(one.request[8:12]), one.note)
+            one.post(rig.tap)
+            for piece in (one.request,) if is_sampled else (one.request[:4], one.request[4:]):
+                wanted.sent(memoryview(piece), now_ns)
+        whole = b"".join(one.request for one in group)
+        rig.clock = now_ns
+        cut = data.draw(st.sampled_from([0, 0, len(whole) - 1]) | st.integers(0, len(whole) - 1))
+        for piece in (whole[:cut], whole[cut:]):
+            rig.transport.sendmsg([piece[:50], b"", piece[50:]])
+        for one in group:
+            for piece in (one.answer[:4], one.answer[4:]):
+                wanted.received(memoryview(piece), now_ns + 5)
+        rig.received(b"".join(one.answer for one in group), now_ns + 5)
+    wanted.close()
+    rig.transport.close()
+    assert rig.kept.rows == rows.rows
+    assert (rig.tap.unread, rig.tap.lost, rig.kept.dropped) == (wanted.unread, wanted.lost, rows.dropped)
+    assert (rig.broke, rig.ends) == (0, 1)
+
+
+class RecordSetsOfATest(list[tuple[str, int, list[bytes]]]):
+    """Can be referred to weakly."""
+
+
+def test_a_connection_without_an_index_keeps_nothing_of_what_is_posted() -> None:
+    rig = Rig(sink=Angry())
+    for at in range(6):
+        exchange(rig, at)
+    rig.backlog.settle()
+    kept = weakref.ref(record_sets := RecordSetsOfATest([("orders", 0, [a_batch()])]))
+    rig.tap.post(Request(0, 9, 0, 90, 0), record_sets)
+    del record_sets
+    assert (rig.broke, kept()) == (1, None)

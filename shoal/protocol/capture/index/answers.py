@@ -4,13 +4,14 @@ Fetch  v1 throttle time   v4 last stable offset, aborted transactions   v5 log s
        v11 preferred replica   v12 flexible   v13 topics by id
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final
 
 from shoal.protocol.capture.index.pending import Request
 from shoal.protocol.capture.index.record_sets import RecordSetWalker
 from shoal.protocol.capture.index.stream import Abandon, More, read_length, read_tags
+from shoal.protocol.messages.produce import LikeAnswers
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import RESPONSE_PREFIX, SIZE_BYTES, read_response_prefix, response_body
 from shoal.protocol.schema.tables import MESSAGES
@@ -18,7 +19,7 @@ from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import Topic
 
-__all__ = ["AnswerWalker", "Said", "read_produced", "read_whole"]
+__all__ = ["AnswerWalker", "ProduceAnswers", "Said", "read_produced"]
 
 _LEAST: Final = 4
 _FETCH: Final = int(ApiKey.FETCH)
@@ -31,10 +32,12 @@ _PARTITION: Final = Struct(">ih")  # index, error code
 _ABORTED_BYTES: Final = 16  # producer id, first offset
 HELD: Final = 256 * 1024
 """Bytes of a Produce answer; the partitions of a longer one (6000 of them) stay unknown."""
+_LONGEST_LIKE: Final = 4096
+"""Bytes of an answer that a connection keeps, to read the next ones by it."""
 _PRODUCED: Final = Walkers(
     MESSAGES["ProduceResponse"],
     ("ThrottleTimeMs = 0",),
-    Rows("Responses.PartitionResponses", ("Name | TopicId", "Index", "ErrorCode", "BaseOffset")),
+    Rows("Responses.PartitionResponses", ("Name | TopicId", "Index", "ErrorCode", "BaseOffset", "at BaseOffset")),
 )
 
 Said = dict[tuple[Topic, int], tuple[int, int]]
@@ -157,23 +160,52 @@ class AnswerWalker(RecordSetWalker):
         return self.enter(self._index, self._error, size, pos, behind)
 
 
-def read_whole(request: Request, frame: bytes | bytearray | memoryview) -> tuple[Said, int] | None:
-    """Like `read_produced`. None: not the complete answer to this Produce request, or a long one."""
-    size = len(frame)
-    due = size - SIZE_BYTES, request.correlation_id
-    if not RESPONSE_PREFIX <= size <= HELD or read_response_prefix(frame) != due:
-        return None
-    return read_produced(request, bytes(frame))
+class ProduceAnswers:
+    """The whole answers to the Produce requests of one connection. Most of them are like the last one that was not."""
+
+    __slots__ = ("_errors", "_like", "_throttle_ms", "_version")
+
+    def __init__(self) -> None:
+        self._like: LikeAnswers | None = None
+        self._version = self._throttle_ms = 0
+        self._errors: list[tuple[tuple[Topic, int], int]] = []
+
+    def read(self, request: Request, frame: bytes | bytearray | memoryview) -> tuple[Said, int] | None:
+        """Like `read_produced`. None: not the complete answer to this Produce request, or a long one."""
+        size = len(frame)
+        due = size - SIZE_BYTES, request.correlation_id
+        if not RESPONSE_PREFIX <= size <= HELD or read_response_prefix(frame) != due:
+            return None
+        if self._like is not None and request.api_version == self._version:
+            offsets = self._like.base_offsets(frame)
+            if offsets is not None:
+                said = {place: (error, at) for (place, error), at in zip(self._errors, offsets, strict=True)}
+                return said, self._throttle_ms
+        throttle_ms, partitions = _read(request, bytes(frame))
+        if size <= _LONGEST_LIKE:
+            self._like, self._version = LikeAnswers(frame, [at for *_, at in partitions]), request.api_version
+            self._throttle_ms = throttle_ms
+            self._errors = [((topic, index), error) for topic, index, error, *_ in partitions]
+        return _said(partitions), throttle_ms
 
 
 def read_produced(request: Request, frame: bytes) -> tuple[Said, int]:
     """Results and throttle time of a held answer; empty if it cannot be read."""
+    throttle_ms, partitions = _read(request, frame)
+    return _said(partitions), throttle_ms
+
+
+def _read(request: Request, frame: bytes) -> tuple[int, Sequence[tuple[Topic, int, int, int, int]]]:
+    """Throttle time; and topic, partition, error, base offset and its position."""
     if not frame:
-        return {}, 0
+        return 0, ()
     try:
         version = request.api_version
-        body = response_body(frame, _PRODUCE, version)
-        throttle_ms, partitions = _PRODUCED[version](frame, body, len(frame))
+        throttle_ms, partitions = _PRODUCED[version](frame, response_body(frame, _PRODUCE, version), len(frame))
     except RemoteProtocolError:
-        return {}, 0
-    return {(topic, index): (error, offset) for topic, index, error, offset in partitions}, throttle_ms
+        return 0, ()
+    return throttle_ms, partitions
+
+
+def _said(partitions: Sequence[tuple[Topic, int, int, int, int]]) -> Said:
+    return {(topic, index): (error, offset) for topic, index, error, offset, _ in partitions}

@@ -1,7 +1,8 @@
 """A request until its answer, and the proxy's annotations of it (`RequestAnnotation`, `FetchOutcome`)."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shoal.protocol.capture.index.columns import Handling
@@ -56,8 +57,7 @@ class FetchOutcome(NamedTuple):
     aborted: Collection[int] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestAnnotation:
+class RequestAnnotation(NamedTuple):
     """How Shoal handles a request. `judged`: a `Tap.judge` follows, with an outcome per partition.
 
     `sources`: of the batches of each partition, in order; None: not from an envelope.
@@ -65,7 +65,7 @@ class RequestAnnotation:
 
     treatment: Treatment = PASSED
     judged: bool = False
-    sources: Mapping[tuple[Topic, int], Sequence[BatchSource | None]] = field(default_factory=dict)
+    sources: Mapping[tuple[Topic, int], Sequence[BatchSource | None]] = MappingProxyType({})
 
 
 NO_NOTE: Final = RequestAnnotation()

@@ -19,13 +19,13 @@ from typing import Final
 from shoal.protocol.capture.index.columns import BATCH, HEADER_SIZE, Direction, Kind
 from shoal.protocol.capture.index.pending import NO_NOTE, Request
 from shoal.protocol.capture.index.record_sets import PartitionRows
-from shoal.protocol.capture.index.sizes import NOT_HERE, UNKNOWN, gzip_size, snappy_size, zstd_size
+from shoal.protocol.capture.index.sizes import said_size
 from shoal.protocol.capture.index.template import ALWAYS, API, NOT_LOOKED, Frame, RowTemplate, Sent, Treated, shared
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import REQUEST_PREFIX
 from shoal.protocol.wire.types import Topic, write_uvarint
 
-__all__ = ["MOST_PARTITIONS", "RECORDS_READ", "PartitionTemplate", "ProduceTemplate", "template_of"]
+__all__ = ["MOST_PARTITIONS", "PartitionTemplate", "ProduceTemplate", "template_of"]
 
 MOST_PARTITIONS: Final = 256
 """Maximum partitions per template; beyond it all are forgotten."""
@@ -38,15 +38,12 @@ _BATCH_START: Final = Struct(">i4xb4xh").unpack_from  # length, magic, attribute
 _BATCH_REST: Final = Struct("<qqqib")  # of the row's part for a batch
 _LENGTH_END: Final = 12
 _CODEC: Final = 7
-_SAID: Final = {1: gzip_size, 2: snappy_size, 4: zstd_size}
-_STATED_LATER: Final = (1, 2)
 _INT32: Final = Struct(">i")
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _Layout = Callable[[Frame], tuple[int, bytes, int, bytes, int, bytes, bytes]]
 _LEAST: Final = HEADER_SIZE + 4  # fewest bytes after the index
 _ROOM_OF_1, _ROOM_OF_2 = 128, 1 << 14
 """Most bytes of a length of 1 or 2 bytes and the records after it."""
-RECORDS_READ: Final = 18  # most bytes of a zstd frame that state its size
 _NO_ERROR: Final = bytes(2)
 
 
@@ -120,16 +117,13 @@ class ProduceTemplate:
         self._usual = _answer_layout(version, len(self._answer_start), len(self._answer_end))
         self._partitions: dict[int, PartitionTemplate] = {}
 
-    def read(self, frame: Frame, size: int, now_ns: int, number: int, end: Frame = b"") -> Sent | None:
-        """`frame`: all of its `size` bytes, or only those before the records and RECORDS_READ of them; then `end` has
-        its last bytes. None: another kind of request.
-        """
+    def read(self, frame: Frame, now_ns: int, number: int) -> Sent | None:
+        """None: another kind of request."""
+        size = len(frame)
         room = size - self._around  # for the records and their length
         if room < _LEAST:
             return None
         unpack, width = self._layouts[0 if room <= _ROOM_OF_1 else 1 if room <= _ROOM_OF_2 else 2]
-        if len(frame) < self._records_at + width:
-            return None
         length, api, correlation_id, middle, index, records_length, header = unpack(frame)
         if length + 4 != size or middle != self._middle or api != self._api:
             return None
@@ -137,17 +131,12 @@ class ProduceTemplate:
         batch_length, magic, attributes = _BATCH_START(header, _BATCH_AT)
         if batch_length + _LENGTH_END != records or magic != 2 or records_length != self._encoded(records):
             return None
-        is_whole = len(frame) == size
-        if self._tail and (frame if is_whole else end)[-_NO_TAGS_SIZE:] != _NO_TAGS:
+        if self._tail and frame[-_NO_TAGS_SIZE:] != _NO_TAGS:
             return None
         raw, codec = records - HEADER_SIZE, attributes & _CODEC
         if codec:
-            pos, said = self._records_at + width, _SAID.get(codec)
-            if not is_whole and codec in _STATED_LATER:
-                return None
-            raw = said(frame, pos, pos + raw) if said else UNKNOWN
-            if raw == NOT_HERE:
-                return None
+            pos = self._records_at + width
+            raw = said_size(codec, frame, pos, pos + raw, size)
         partition = self._partitions.get(index) or self._partition(index)
         return partition, correlation_id, now_ns, number, size, raw, header, NO_NOTE
 
@@ -172,7 +161,7 @@ def template_of(frame: Frame, request: Request, only: PartitionRows) -> ProduceT
     if at < REQUEST_PREFIX:
         return None
     template = ProduceTemplate(frame, at, request, only.topic)
-    found = template.read(frame, request.size, 0, 0)
+    found = template.read(frame, 0, 0)
     return template if found is not None and found[0].index == only.partition else None
 
 

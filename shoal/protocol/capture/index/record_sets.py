@@ -10,18 +10,28 @@ Messages of formats before 0.11 (magic 0 and 1) have no batch header. A sequence
 with size and codec only.
 """
 
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
 from shoal.protocol.capture.index.columns import BATCH, HEADER_SIZE
-from shoal.protocol.capture.index.sizes import LEAST_GZIP, XERIAL, XERIAL_HEADER, preamble, zstd_size
+from shoal.protocol.capture.index.sizes import LEAST_GZIP, XERIAL, XERIAL_HEADER, preamble, said_size, zstd_size
 from shoal.protocol.capture.index.sizes import NOT_HERE as _NOT_HERE
 from shoal.protocol.capture.index.sizes import UNKNOWN as _UNKNOWN
 from shoal.protocol.capture.index.stream import Abandon, FrameWalker, More, read_length, read_name, read_tags
 from shoal.protocol.records.key_sample import KeySampler, has_keys
-from shoal.protocol.wire.types import Topic
+from shoal.protocol.wire.types import Buffer, Topic
 
-__all__ = ["MAX_BATCHES", "PartitionRows", "RecordSetWalker", "SingleBatch", "as_rows", "read_topic"]
+__all__ = [
+    "MAX_BATCHES",
+    "PartitionRows",
+    "RecordSetReader",
+    "RecordSetWalker",
+    "RecordSets",
+    "SingleBatch",
+    "as_rows",
+    "read_topic",
+]
 
 MAX_BATCHES: Final = 100_000
 """Maximum per frame; further ones are counted but not read."""
@@ -55,6 +65,10 @@ class PartitionRows(NamedTuple):
 
 SingleBatch = tuple[Topic, int, int, bytes]
 """A partition with one batch: topic, index, uncompressed size, the batch's header. Its rows are made when needed."""
+
+
+RecordSets = Iterable[tuple[Topic, int, Sequence[Buffer]]]
+"""Record sets in memory: topic, index, the bytes in pieces."""
 
 
 def as_rows(one: PartitionRows | SingleBatch) -> PartitionRows:
@@ -294,6 +308,52 @@ class RecordSetWalker(FrameWalker):
         self._raw += plain
         self._raw_left = left - _INT32.size - size
         return block + size if self._raw_left else self._know(self._raw, block + size)
+
+
+class RecordSetReader(RecordSetWalker):
+    """Reads record sets in memory, each as if it were a frame."""
+
+    def __init__(self) -> None:
+        super().__init__(prefix=0)
+
+    def read(self, record_sets: RecordSets) -> list[PartitionRows | SingleBatch]:
+        self.begin_topics(0, flexible_from=1)
+        for topic, index, buffers in record_sets:
+            if self.sampler is not None:
+                buffers = [b"".join(buffers)]  # keys are looked for in whole batches
+            elif (single := _single_batch(topic, index, buffers)) is not None:
+                self.partitions.append(single)
+                self.batches += 1
+                continue
+            self._topic, self._index, self._set_left = topic, index, sum(map(len, buffers))
+            for buffer in buffers:
+                self.feed(memoryview(buffer))
+        return self.partitions
+
+    def begin(self, view: memoryview, pos: int) -> int:
+        self._step = self._read_batches
+        return self._set_left
+
+    def ended(self) -> None:
+        self.finish()
+
+
+def _single_batch(topic: Topic, index: int, buffers: Sequence[Buffer]) -> SingleBatch | None:
+    """None: not one batch, whose header is a piece of its own or starts the only one."""
+    if len(buffers) == 2 and len(buffers[0]) == HEADER_SIZE:
+        (header, records), start = buffers, 0
+    elif len(buffers) == 1 and len(buffers[0]) >= HEADER_SIZE:
+        header, records, start = buffers[0][:HEADER_SIZE], buffers[0], HEADER_SIZE
+    else:
+        return None
+    end = len(records)
+    _, length, magic, attributes = _BATCH_START.unpack_from(header)
+    raw, codec = end - start, attributes & _CODEC
+    if magic != 2 or length - _LEAST_LENGTH != raw:
+        return None
+    if codec:
+        raw = said_size(codec, records, start, end, end)
+    return topic, index, raw, bytes(header)
 
 
 def read_topic(view: memoryview, pos: int, version: int, *, compact: bool) -> tuple[Topic, int]:

@@ -41,9 +41,10 @@ class RequestTemplate(RowTemplate):
         self._is_fetch = request.api_key == _FETCH
         self._row_api = API.pack(request.api_key, request.api_version, NO_ACKS)
 
-    def read(self, frame: Frame, size: int, now_ns: int, number: int, end: Frame = b"") -> Sent | None:
-        """`frame`: at least the first bytes of a request of `size` bytes. None: another kind of request."""
-        if len(frame) < self._size:
+    def read(self, frame: Frame, now_ns: int, number: int) -> Sent | None:
+        """None: another kind of request."""
+        size = len(frame)
+        if size < self._size:
             return None
         length, api, correlation_id, client = self._unpack(frame)
         if length + SIZE_BYTES != size or api != self._api or client != self._client:

@@ -78,7 +78,8 @@ _USUAL: Final = Struct("<qqII16sI16siiii6sh4sq16sib61s")
 """CONTEXT, BATCH and the header; fields that are equal in all rows of a request are one piece."""
 _FOUR_NAMES: Final = Struct("<IIII")
 _API: Final = Struct("<hhh")
-_PRODUCED: Final = Kind.BATCH, Direction.PRODUCED
+_PRODUCED: Final = bytes((Kind.BATCH, Direction.PRODUCED))
+_HANDLINGS: Final = [bytes((handling, 0)) for handling in Handling]
 _NOT_LOOKED: Final = -1  # keys not inspected
 assert _USUAL.size == ROW_SIZE
 _WHERE: Final = Struct("<IIii")  # reason, source topic and partition, node
@@ -89,13 +90,15 @@ _PARTITION: Final = Struct("<ii")  # its index, and no throttle time
 class RowMaker:
     """Makes rows of one connection. `software` is known after the client's ApiVersions request."""
 
-    __slots__ = ("_elsewhere", "_number", "_place", "_sink", "software")
+    __slots__ = ("_elsewhere", "_named", "_names", "_number", "_place", "_sink", "software")
 
     def __init__(self, place: ConnectionInfo, sink: Sink) -> None:
         self._place = place
         self._sink = sink
         self._number = sink.number
         self._elsewhere = _WHERE.pack(0, 0, -1, place.node)
+        self._named: tuple[bytes, str, int] | None = None  # what `_names` are of
+        self._names = b""
         self.software = ""
 
     def name(self, template: RowTemplate) -> None:
@@ -111,18 +114,22 @@ class RowMaker:
 
     def treated(self, template: RowTemplate, note: RequestAnnotation) -> Treated:
         """For a template that is named."""
-        where, what, offsets = self._treated(note, template.topic, template.index, template.kind_and_direction)
+        where, what, offsets = self._treated(note, template.topic, template.index, bytes(template.kind_and_direction))
         return template.names[: _NAMES.size] + where + template.names[_NAMES_END:], what, offsets
 
     def _treated(
-        self, note: RequestAnnotation, topic: Topic, index: int, kind_and_direction: tuple[Kind, Direction]
+        self, note: RequestAnnotation, topic: Topic, index: int, kind_and_direction: bytes
     ) -> tuple[bytes, bytes, bytes]:
         """Reason to node, kind to spare, and offsets in the source, of a partition's only batch."""
         sources = note.sources.get((topic, index))
-        treatment, offsets = note.treatment, NO_SOURCE
         if sources and (source := sources[0]) is not None:
-            treatment, offsets = _unwrapped(source), _SOURCE.pack(source.first, source.last)
-        return self._from(treatment), bytes((*kind_and_direction, treatment.handling, 0)), offsets
+            where, offsets = self._from(source.reason, source.topic, source.partition), _SOURCE.pack(*source[2:4])
+            handling = source.handling
+        else:
+            treatment, offsets = note.treatment, NO_SOURCE
+            where = self._from(treatment.reason, treatment.source_topic, treatment.source_partition)
+            handling = treatment.handling
+        return where, kind_and_direction + _HANDLINGS[handling], offsets
 
     def request(self, request: Request, answered: Answered, direction: Direction, error: int) -> None:
         """The row of a request without records."""
@@ -180,11 +187,10 @@ class RowMaker:
         said: Mapping[tuple[Topic, int], tuple[int, int]],
     ) -> None:
         """Rows of a Produce request with one batch per partition."""
-        place, number, topic_number, note = self._place, self._number, self._sink.topic, request.note
+        place, topic_number, note = self._place, self._sink.topic, request.note
         is_answered = answered.at_ns >= 0
         latency = max(answered.at_ns - request.sent_ns, 0) if is_answered else NO_LATENCY
-        client = number(str(request.client, "utf-8", "replace"))
-        names = _FOUR_NAMES.pack(client, number(self.software), number(place.listener), number(place.cluster))
+        names = self._names_of(request.client)
         where, what, offsets = self._treated(note, "", -1, _PRODUCED)
         api = _API.pack(request.api_key, request.api_version, request.acks)
         rows = []
@@ -201,10 +207,18 @@ class RowMaker:
             )  # fmt: skip
         self._sink.add(b"".join(rows))
 
-    def _from(self, treatment: Treatment) -> bytes:
+    def _names_of(self, client: bytes) -> bytes:
+        """Numbers of client to cluster. Most requests of a connection have the same."""
+        named = client, self.software, self._sink.epoch
+        if named != self._named:
+            place, number = self._place, self._number
+            names = str(client, "utf-8", "replace"), self.software, place.listener, place.cluster
+            self._named, self._names = named, _FOUR_NAMES.pack(*map(number, names))
+        return self._names
+
+    def _from(self, reason: str | None, topic: str | None, partition: int) -> bytes:
         number = self._number
-        reason, topic = (number(name) if name else 0 for name in (treatment.reason, treatment.source_topic))
-        return _WHERE.pack(reason, topic, treatment.source_partition, self._place.node)
+        return _WHERE.pack(number(reason) if reason else 0, number(topic) if topic else 0, partition, self._place.node)
 
     def unwrapped(
         self, request: Request, answered: Answered, rows: PartitionRows, sources: Sequence[BatchSource | None]

@@ -6,7 +6,8 @@
 It is between Shoal and the *broker*, not between Shoal and the client. So the index has what the broker sent and
 received, each batch once per direction: the batches of an envelope, never the envelope; and the joined request instead
 of several clients' requests (`proxy/` assigns each batch to its client there). `proxy/` adds what the bytes do not
-show: with `note` how it handles a request, with `judge` the outcome of a Fetch answer.
+show: with `note` how it handles a request, with `judge` the outcome of a Fetch answer. What it has made itself is not
+read again: with `post` it says what the next bytes are.
 
 A row of a Produce request waits for the answer (base offset, error, throttle, latency), except with acks = 0; a row of
 a Fetch answer that Shoal may wrap waits for its outcome. Every request has one answer, in order. Waiting rows are
@@ -22,27 +23,24 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from shoal.protocol.capture.index.answers import AnswerWalker, Said, read_produced, read_whole
+from shoal.protocol.capture.index.answers import AnswerWalker, ProduceAnswers, Said, read_produced
 from shoal.protocol.capture.index.columns import Direction, Handling
 from shoal.protocol.capture.index.pending import NO_NOTE, FetchOutcome, Request, RequestAnnotation, Treatment
-from shoal.protocol.capture.index.produce_template import RECORDS_READ
-from shoal.protocol.capture.index.record_sets import PartitionRows, as_rows
+from shoal.protocol.capture.index.record_sets import PartitionRows, RecordSetReader, RecordSets, as_rows
 from shoal.protocol.capture.index.requests import RequestWalker, Template
 from shoal.protocol.capture.index.rows import NO_ANSWER, UNKNOWN_ERROR, Answered, ConnectionInfo, RowMaker
 from shoal.protocol.capture.index.sink import Sink
-from shoal.protocol.capture.index.stream import is_several, size_of, whole_frames
+from shoal.protocol.capture.index.stream import is_several, whole_frames
 from shoal.protocol.capture.index.template import Frame, Sent
 from shoal.protocol.records.key_sample import KeySampler
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.schema.headers import SIZE_BYTES
-from shoal.protocol.wire.types import Topic
+from shoal.protocol.wire.types import Buffer, Topic
 
 __all__ = ["MAX_WAITING", "Tap"]
 
 MAX_WAITING: Final = 100_000
 """Batches of one connection; a row takes about 200 bytes."""
 _MAX_NOTES: Final = 10_000
-_MOST_JOINED: Final = 1024 * 1024  # bytes; max.request.size of a Java producer
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 _NO_VERDICT: Final = FetchOutcome()
 
@@ -66,7 +64,12 @@ class Tap:
         self._make = RowMaker(place, sink)
         self._requests = RequestWalker(self._sent)
         self._answers = AnswerWalker(self._due, self._answered)
-        self._requests.sampler = self._answers.sampler = sampler
+        self._produce_answers = ProduceAnswers()
+        self._record_sets = RecordSetReader()
+        self._requests.sampler = self._answers.sampler = self._record_sets.sampler = sampler
+        self._posted: deque[tuple[Request, RecordSets]] = deque()
+        self._posted_bytes = 0  # of the first of these that are sent
+        self._is_left = False
         self._waiting: deque[Request | Sent] = deque()
         self._room = most_waiting  # batches that may still wait
         self._notes: dict[int, deque[RequestAnnotation]] = {}
@@ -80,7 +83,7 @@ class Tap:
 
     def sent(self, chunk: Frame, now_ns: int) -> None:
         """The broker was sent these bytes. The chunk is borrowed."""
-        if self.templates and self._sent_again(chunk, len(chunk), now_ns):
+        if self.templates and self._sent_again(chunk, now_ns):
             return
         if self.templates and is_several(chunk):
             for frame in whole_frames(chunk):
@@ -90,41 +93,34 @@ class Tap:
         self._requests.feed(memoryview(chunk))
         self.templates = self._requests.known
 
-    def gathered(self, buffers: Sequence[memoryview], now_ns: int) -> None:
-        """The same for several buffers, sent by one call."""
-        at = 0
-        while at < len(buffers):
-            past = self._past_frame(buffers, at) if self._requests.is_between else at
-            if past == at:
-                self.sent(buffers[at], now_ns)
-                at += 1
-                continue
-            if not self._sent_in_pieces(buffers[at:past], now_ns):
-                self.sent(b"".join(buffers[at:past]), now_ns)
-            at = past
+    def gathered(self, sent: tuple[Sequence[Buffer], int], now_ns: int) -> None:
+        """The broker was sent so many bytes of these buffers, by one call."""
+        buffers, size = sent
+        if self._posted:
+            self._sent_posted(size, now_ns)
+            return
+        for buffer in buffers:
+            if size and len(buffer):
+                self.sent(memoryview(buffer)[:size], now_ns)
+                size -= min(size, len(buffer))
 
-    def _past_frame(self, buffers: Sequence[memoryview], at: int) -> int:
-        """The end of the buffers of a frame that begins with one, and ends with another; `at`: none, or a long one."""
-        left = size_of(buffers[at]) if len(buffers[at]) >= SIZE_BYTES else 0
-        if left > _MOST_JOINED:
-            return at
-        for past in range(at, len(buffers)):
-            left -= len(buffers[past])
-            if left <= 0:
-                return past + 1 if past > at and not left else at
-        return at
+    def _sent_posted(self, size: int, now_ns: int) -> None:
+        posted, requests = self._posted, self._requests
+        self._posted_bytes += size
+        while posted and self._posted_bytes >= posted[0][0].size:
+            request, record_sets = posted.popleft()
+            self._posted_bytes -= request.size
+            requests.number += 1
+            request.number, request.sent_ns = requests.number, now_ns
+            request.partitions = self._record_sets.read(record_sets)
+            if not (requests.lost or self._answers.lost):
+                self._wait(request, self._record_sets.batches)
 
-    def _sent_in_pieces(self, pieces: Sequence[memoryview], now_ns: int) -> bool:
-        """A frame of which a template needs its first bytes and the last ones; -> whether one has read it."""
-        head = b"".join((pieces[0], pieces[1][:RECORDS_READ]))
-        return self._sent_again(head, sum(map(len, pieces)), now_ns, pieces[-1])
-
-    def _sent_again(self, frame: Frame, size: int, now_ns: int, end: Frame = b"") -> bool:
-        """`frame`, `end`: as in `ProduceTemplate.read`."""
+    def _sent_again(self, frame: Frame, now_ns: int) -> bool:
         requests = self._requests
         number = requests.number + 1
         for template in self.templates:
-            found = template.read(frame, size, now_ns, number, end)
+            found = template.read(frame, now_ns, number)
             if found is not None:
                 break
         else:
@@ -143,36 +139,39 @@ class Tap:
     def received(self, chunk: Frame, now_ns: int) -> None:
         """The broker has sent these bytes."""
         waiting = self._waiting
-        if waiting and type(first := waiting[0]) is tuple and self._is_between:
-            template = first[0]
-            if template.epoch != self._sink.epoch:
-                self._make.name(template)
-            treated = None if first[7] is NO_NOTE else self._make.treated(template, first[7])
-            row = template.row(first, chunk, now_ns, treated)
-            if row is not None:
-                waiting.popleft()
-                self._room += template.batches
-                self._sink.add(row)
-                return
-        self._received_otherwise(chunk, now_ns)
-
-    def _received_otherwise(self, chunk: Frame, now_ns: int) -> None:
-        if self._is_between and self._waiting:
-            first = self._waiting[0]
-            request = first[0].as_request(first) if isinstance(first, tuple) else first
-            if (request.api_key == _PRODUCE or isinstance(first, tuple)) and is_several(chunk):
-                for frame in whole_frames(chunk):
-                    self.received(frame, now_ns)
-                return
-            if request.api_key == _PRODUCE:
-                said = read_whole(request, chunk)
-                if said is not None:
-                    self._waiting.popleft()
-                    self._produced(request, Answered(now_ns, len(chunk), said[1]), said[0])
+        if waiting and self._is_between:
+            first = waiting[0]
+            if type(first) is tuple:
+                template = first[0]
+                if template.epoch != self._sink.epoch:
+                    self._make.name(template)
+                treated = None if first[7] is NO_NOTE else self._make.treated(template, first[7])
+                row = template.row(first, chunk, now_ns, treated)
+                if row is not None:
+                    waiting.popleft()
+                    self._room += template.batches
+                    self._sink.add(row)
                     return
+            if self._received_otherwise(first, chunk, now_ns):
+                return
         self._now_ns = now_ns
         self._answers.feed(memoryview(chunk))
         self._is_between = self._answers.is_between_frames
+
+    def _received_otherwise(self, first: Request | Sent, chunk: Frame, now_ns: int) -> bool:
+        """-> whether it has read the chunk, which starts with the answer to the first waiting request."""
+        request = first[0].as_request(first) if isinstance(first, tuple) else first
+        if request.api_key == _PRODUCE:
+            read = self._produce_answers.read(request, chunk)
+            if read is not None:
+                self._waiting.popleft()
+                self._produced(request, Answered(now_ns, len(chunk), read[1]), read[0])
+                return True
+        if (request.api_key == _PRODUCE or isinstance(first, tuple)) and is_several(chunk):
+            for frame in whole_frames(chunk):
+                self.received(frame, now_ns)
+            return True
+        return False
 
     def expect_tokens(self, count: int) -> None:
         """`count` frames without a Kafka header follow in each direction (SASL after SaslHandshake v0)."""
@@ -188,6 +187,11 @@ class Tap:
         for correlation_id in list(self._unjudged):
             self._judge(correlation_id, {})
 
+    def leave(self) -> None:
+        """It will get no more bytes."""
+        self._is_left = True
+        self._posted.clear()
+
     # -- annotations -------------------------------------------------------------------------------------------------
 
     def note(self, correlation_id: int, note: RequestAnnotation) -> None:
@@ -196,6 +200,12 @@ class Tap:
         if len(self._notes) >= _MAX_NOTES:
             self._notes.clear()
         self._notes.setdefault(correlation_id, deque(maxlen=_MAX_NOTES)).append(note)
+
+    def post(self, request: Request, record_sets: RecordSets) -> None:
+        """The next bytes to the broker are this Produce request's. The record sets are borrowed until it is sent."""
+        self.catch_up()
+        if not self._is_left:
+            self._posted.append((request, record_sets))
 
     def judge(
         self,
@@ -245,7 +255,8 @@ class Tap:
         """Number of frames and record sets that could not be read completely."""
         self.catch_up()
         walkers = (self._requests, self._answers)
-        return sum(walker.abandoned + walker.overlooked + walker.unknown + walker.lost for walker in walkers)
+        of_sets = self._record_sets.abandoned + self._record_sets.overlooked
+        return of_sets + sum(walker.abandoned + walker.overlooked + walker.unknown + walker.lost for walker in walkers)
 
     def joined(self, request: Request, answered: Answered, rows: PartitionRows) -> None:
         """Batches of this client that were sent over another connection, joined with others."""

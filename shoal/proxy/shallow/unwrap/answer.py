@@ -11,6 +11,7 @@ from functools import cached_property
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from shoal.protocol.capture.index.pending import Request as IndexedRequest
 from shoal.protocol.messages.produce import (
     LikeAnswers,
     ProduceTemplate,
@@ -27,9 +28,8 @@ from shoal.proxy.connection.pending import blaming_the_broker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from shoal.protocol.messages.produce import ProduceRequest
+    from shoal.protocol.messages.produce import ProduceRequest, Topics
     from shoal.protocol.schema.headers import RequestHeader
-    from shoal.protocol.shallow.unwrap.schedule import Request
     from shoal.protocol.wire.types import Topic, TopicPartition
     from shoal.proxy.connection.topic_names import Naming
     from shoal.proxy.net.transport import Buffer
@@ -61,24 +61,34 @@ class MirrorRequest:
     def encode(self, record_sets: Iterable[tuple[TopicPartition, Sequence[Buffer]]]) -> list[Buffer]:
         """The same request with these record sets."""
         template = ProduceTemplate(self.frame, self.request, self.header.correlation_id)
-        return template.encode(list(self._by_topic(record_sets).items()))
+        return template.encode(self.by_topic(record_sets))
 
-    def encode_answered(self, request: Request) -> list[Buffer]:
+    def encode_answered(self, topics: Topics) -> list[Buffer]:
         """Like `encode`, but never with acks=0: Shoal needs each batch's answer to keep the order."""
-        return self._answered.encode(list(self._by_topic(request.buffers()).items()))
+        return self._answered.encode(topics)
 
     @cached_property
     def _answered(self) -> ProduceTemplate:
-        request = self.request if self.wants_answer else replace(self.request, acks=_LEADER)
+        request = replace(self.request, acks=self._acks)
         return ProduceTemplate(self.frame, request, self.header.correlation_id)
 
-    def _by_topic(
-        self, record_sets: Iterable[tuple[TopicPartition, Sequence[Buffer]]]
-    ) -> dict[Topic, list[tuple[int, Sequence[Buffer]]]]:
+    @property
+    def _acks(self) -> int:
+        return self.request.acks if self.wants_answer else _LEADER
+
+    def indexed(self, size: int) -> IndexedRequest:
+        """What the index says of a request of `encode_answered`, of `size` bytes."""
+        header = self.header
+        found = IndexedRequest(header.api_key, header.api_version, header.correlation_id, size, 0)
+        found.client, found.acks = (header.client_id or "").encode(), self._acks
+        return found
+
+    def by_topic(self, record_sets: Iterable[tuple[TopicPartition, Sequence[Buffer]]]) -> Topics:
+        """As the request names them."""
         topics: dict[Topic, list[tuple[int, Sequence[Buffer]]]] = {}
         for partition, record_set in record_sets:
             topics.setdefault(self.naming.said(partition), []).append((partition.partition, record_set))
-        return topics
+        return list(topics.items())
 
 
 class ProduceAnswer:
@@ -122,7 +132,8 @@ class ProduceAnswer:
         if has_errors:
             self._read_texts(answer)
         is_odd = response.node_endpoints is not None or len(answered) != len(response.partitions)
-        self._like = None if has_errors or is_odd else LikeAnswers(frame, response)
+        ats = [produced.base_offset_at for produced in response.partitions]
+        self._like = None if has_errors or is_odd else LikeAnswers(frame, ats)
         self._partitions = list(answered)
         return answered
 

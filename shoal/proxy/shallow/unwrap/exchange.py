@@ -34,12 +34,14 @@ from shoal.protocol.shallow.unwrap.sequences.own import MAX_IN_FLIGHT
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.connection.pending import OwnRequests
 from shoal.proxy.net.upstream import UpstreamFault, UpstreamLost
-from shoal.proxy.shallow.annotations import unwrapped
+from shoal.proxy.shallow.annotations import Unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shoal.protocol.capture.index.pending import RequestAnnotation
+    from shoal.protocol.capture.index.pending import Request as IndexedRequest
+    from shoal.protocol.capture.index.record_sets import RecordSets
+    from shoal.protocol.messages.produce import Topics
     from shoal.protocol.shallow.batch_row import OutgoingBatch
     from shoal.protocol.shallow.unwrap.schedule import Answers, Request, Schedule
     from shoal.protocol.wire.types import TopicPartition
@@ -86,6 +88,7 @@ class _Exchange(OwnRequests):
         "_round_trip",
         "_schedule",
         "_unsent",
+        "_unwrapped",
     )
 
     def __init__(self, connection: Connection, held: MirrorRequest, schedule: Schedule, fold: Fold) -> None:
@@ -97,6 +100,7 @@ class _Exchange(OwnRequests):
         self._posted: deque[Request] = deque()
         self._answers: deque[bytearray] = deque()  # to the first of these
         self._unsent: Sequence[Buffer] = ()
+        self._unwrapped = Unwrapped(schedule.items, held.naming)  # for the index
         self._round_trip = connection.broker_round_trip
         self._is_lost = False  # no more answers will arrive
         self._news: trio.Event | None = None  # the task waits for it; None: the task runs
@@ -190,11 +194,13 @@ class _Exchange(OwnRequests):
 
     def _post(self) -> None:
         """Post what may be sent now."""
-        connection, is_noted = self._connection, self._connection.tap is not None
+        connection, held, is_indexed = self._connection, self._held, self._connection.tap is not None
         while not self._unsent and (requests := self._next_requests()):
-            notes = [self._note(request) for request in requests] if is_noted else ()
-            frames = [self._held.encode_answered(request) for request in requests]
-            self._unsent = connection.broker.post_at_once(frames, self, notes)
+            topics = [held.by_topic(request.buffers()) for request in requests]
+            frames = [held.encode_answered(each) for each in topics]
+            made = zip(requests, topics, frames, strict=True)
+            indexed = [self._indexed(*each) for each in made] if is_indexed else ()
+            self._unsent = connection.broker.post_at_once(frames, self, indexed)
             self._posted += requests
         self._await_answers()
 
@@ -216,8 +222,10 @@ class _Exchange(OwnRequests):
             requests.append(request)
         return requests
 
-    def _note(self, request: Request) -> RequestAnnotation:
-        return unwrapped(request.record_sets, self._schedule.items, self._held.naming)
+    def _indexed(self, request: Request, topics: Topics, frame: Sequence[Buffer]) -> tuple[IndexedRequest, RecordSets]:
+        indexed = self._held.indexed(sum(map(len, frame)))
+        indexed.note = self._unwrapped.note(request.record_sets)
+        return indexed, [(topic, *each) for topic, partitions in topics for each in partitions]
 
     def _take(self) -> None:
         """Take the answers that have arrived, together. Raises UpstreamFault."""

@@ -22,7 +22,7 @@ from shoal.protocol.shallow.same_offsets.place import Place, PlaceState
 from shoal.protocol.shallow.unwrap.findings import CopyStopped
 from shoal.protocol.wire.types import PartitionRef, TopicPartition
 from shoal.proxy.connection.topic_names import Naming
-from shoal.proxy.shallow.annotations import Judgement, probed, unwrapped
+from shoal.proxy.shallow.annotations import Judgement, Unwrapped, probed
 from shoal.scenarios.capture.decode import Decoder
 from shoal.scenarios.capture.rows import NameTable, as_rows
 from shoal.scenarios.capture.schema import chosen
@@ -76,7 +76,7 @@ class Indexed(Way):
         self._produced(PROBE_BATCH, probed({TARGET: SOURCE}), 0, self.target.end)
 
     def answered(self, plan: Plan, sent: FencedSet, code: int) -> None:
-        note = unwrapped({TARGET: sent}, {TARGET: plan.items}, NAMING)
+        note = Unwrapped({TARGET: plan.items}, NAMING).note({TARGET: sent})
         self._produced(b"".join(sent.buffers()), note, code, -1 if code else sent.made[0].base)
 
     def _produced(self, record_set: bytes, note: RequestAnnotation, code: int, base_offset: int) -> None:
