@@ -15,7 +15,7 @@ from shoal.protocol.capture.index.sizes import XERIAL
 from shoal.protocol.capture.index.template import shared
 from shoal.protocol.wire.compression import Codec
 from tests.support import frames
-from tests.support.captures.produced import a_batch, answer, request
+from tests.support.captures.produced import Sets, a_batch, answer, answer_of, request, request_of
 from tests.support.captures.readable import IDS, Kept, new_tap
 
 if TYPE_CHECKING:
@@ -262,16 +262,19 @@ def test_what_waits_is_bounded_and_a_note_is_heeded() -> None:
     assert kept.rows[-1]["reason"] == "why"
 
 
-def test_names_have_new_numbers_in_a_new_file() -> None:
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_names_have_new_numbers_in_a_new_file(partitions: int) -> None:
     tap, kept = new_tap()
+    sets: Sets = {"orders": dict.fromkeys(range(partitions), a_batch())}
     for at in range(4):
         if at == 2:
             kept.take()
             kept._numbers.renewed()
             kept.number("another")
-        tap.sent(memoryview(request(9, at, a_batch())), 1)
-        tap.received(memoryview(answer(9, at)), 2)
-    assert [(row["client"], row["listener"], row["topic"]) for row in kept.rows] == [("maker", "here", "orders")] * 2
+        tap.sent(memoryview(request_of(9, at, sets)), 1)
+        tap.received(memoryview(answer_of(9, at, sets)), 2)
+    found = [(row["client"], row["listener"], row["topic"]) for row in kept.rows]
+    assert found == [("maker", "here", "orders")] * 2 * partitions
 
 
 def test_a_connection_that_ends_leaves_requests_without_an_answer() -> None:
