@@ -69,7 +69,7 @@ class MirrorRequest:
 
     @cached_property
     def _answered(self) -> ProduceTemplate:
-        request = replace(self.request, acks=self._acks)
+        request = self.request if self.wants_answer else replace(self.request, acks=self._acks)
         return ProduceTemplate(self.frame, request, self.header.correlation_id)
 
     @property
