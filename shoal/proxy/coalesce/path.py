@@ -396,7 +396,7 @@ class CoalescePath:
             return free <= 0
         policy = lane.policy
         unsent = policy.waiting_bytes + policy.waiting_batches * _HELD_FOR_A_BATCH
-        if lane.is_throttled and (policy.in_flight or policy.is_paused(trio.current_time())):
+        if lane.is_throttled and (unsent or policy.in_flight or policy.is_paused(trio.current_time())):
             return unsent + size > free - size
         return unsent >= max(free, policy.limits.request_bytes)
 

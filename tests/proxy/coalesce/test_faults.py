@@ -250,6 +250,28 @@ async def test_a_lane_whose_pause_is_over_takes_requests_beside_lanes_that_are_s
         assert [await other.answers() for _ in range(20)] == [{30: (NONE, at)} for at in range(1, 21)]
 
 
+async def test_lanes_whose_pause_is_over_do_not_take_more_at_once_than_those_that_are_throttled(
+    mock_clock: MockClock,
+) -> None:
+    """What does not fit into their next request waits for another throttle time."""
+    async with coalesce_rig(
+        scripts=dict.fromkeys(range(60), Script(throttle_ms=50_000)), queue_bytes=200_000, request_bytes=20_000
+    ) as r:
+        *greedy, other = await r.producers(31)
+        for number, client in enumerate(greedy):
+            client.client_id, client.version = f"greedy-{number}", 9
+            await client.send_only({number: batch("v")})
+            await client.answers()
+        mock_clock.jump(51)
+        for number, client in enumerate(greedy):
+            small, large = (client.request({(ORDERS, number): batch(value)}) for value in ("v", "x" * 5300))
+            await client.send(small + large * 20)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        await other.send_only({40: batch("v")})
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert r.broker.log(40) == ["v"]
+
+
 async def test_a_possible_retry_does_not_wait_for_a_throttled_lane_of_other_clients(mock_clock: MockClock) -> None:
     """What it may repeat has its own client id."""
     scripts = {0: Script(throttle_ms=600_000), 1: Script(errors={1: ErrorCode.not_leader_or_follower})}
