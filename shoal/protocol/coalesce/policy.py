@@ -25,7 +25,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Final, NamedTuple
 
 __all__ = ["Batch", "CoalescingPolicy", "JoinLimits", "Joined"]
@@ -107,16 +106,9 @@ class CoalescingPolicy:
             for chosen in joined.sets.values():
                 yield from chosen
 
-    def holds(
-        self, target: Hashable, before: float = math.inf, *, of: Callable[[Any], bool] = lambda owner: True
-    ) -> bool:
-        """Whether there is an unsent or unanswered batch of this target that arrived at `before` or earlier.
-
-        `of`: only batches of these owners.
-        """
-        flying = (joined.sets.get(target, ()) for joined in self._in_flight) if target in self._busy else ()
-        batches = chain(self._waiting.get(target, ()), chain.from_iterable(flying))
-        return any(batch.arrived <= before and of(batch.owner) for batch in batches)
+    def holds(self, target: Hashable) -> bool:
+        """Whether there is an unsent or unanswered batch of this target."""
+        return target in self._waiting or target in self._busy
 
     def add(self, batch: Batch) -> bool:
         """-> whether a request may be `due` earlier than before.

@@ -106,7 +106,7 @@ class LaneOwner(Protocol):
 
     def sent(self, joined: Joined) -> None: ...
 
-    def released(self, batches: int, size: int) -> None: ...
+    def released(self, batches: Iterable[Batch]) -> None: ...
 
     def refused(self, taken: TakenRequest, target: PartitionRef, error_code: int, frame: bytes | None) -> Buffer: ...
 
@@ -175,7 +175,7 @@ class Lane:
         withdrawn = self.policy.withdraw(unwanted)
         for batch in withdrawn if self._splits else ():
             self._count_split_batch(cast("PartitionRef", batch.target), batch, proves_nothing=True)
-        self._owner.released(len(withdrawn), sum(batch.size for batch in withdrawn))
+        self._owner.released(withdrawn)
 
     def end_soon(self) -> None:
         """No client is left: end when everything is sent."""
@@ -312,10 +312,9 @@ class Lane:
         if self.is_throttled:
             self.policy.pause(trio.current_time() + answer.throttle_ms / 1000)
         self.policy.answered(joined, answer.split)
-        again = [batch for target in answer.split for batch in joined.sets[target]]
         for member in members:
             member.deliver()
-        self._owner.released(joined.batches - len(again), joined.size - sum(batch.size for batch in again))
+        self._owner.released(batch for target in answer.results for batch in joined.sets[target])
 
     def _count_split_batch(self, target: PartitionRef, batch: Batch, *, proves_nothing: bool) -> None:
         """A batch of a refused set has its own answer, or is withdrawn. If all are accepted, the set was refused for
@@ -348,7 +347,7 @@ class Lane:
         self.withdraw(owners, silent=True)
         for member in owners:
             member.connection.abort(cause, why)
-        self._owner.released(joined.batches, joined.size)
+        self._owner.released(batch for chosen in joined.sets.values() for batch in chosen)
 
     def _log_failed(self, connections: int, cause: CloseCause, why: str) -> None:
         listener = self._owner.listener

@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import trio
 
@@ -115,6 +115,7 @@ class CoalescePath:
         self.settings = listener.settings.coalescing
         self.tally = CoalesceTally()
         self.held_bytes = 0  # of taken batches without an answer
+        self._held: dict[tuple[BoundPort, str, PartitionRef], dict[int, float]] = {}  # `_key` -> when each arrived
         own = {int(ApiKey.PRODUCE): Route(decide=self._decide, takes=True)}
         sasl = dict.fromkeys(_AUTHENTICATION, Route(decide=self._authenticates))
         self.routes = table({**PLAIN_ROUTES, **own, **sasl})
@@ -360,7 +361,9 @@ class CoalescePath:
             self._sequences.saw(place, part.header)
             size = len(part.content)
             self.held_bytes += size + _HELD_FOR_A_BATCH
-            lane.add(Batch(part.target, size, arrived, taken, part, part.lone))
+            batch = Batch(part.target, size, arrived, taken, part, part.lone)
+            self._held.setdefault(_key(member, part.target), {})[id(batch)] = arrived
+            lane.add(batch)
         return Decision.TAKEN
 
     def _gains_by_sets(self, lane: Lane, found: Joinable) -> bool:
@@ -379,12 +382,9 @@ class CoalescePath:
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def _holds(self, member: CoalescedClient, targets: Iterable[PartitionRef], before: float) -> bool:
-        def is_alike(taken: TakenRequest) -> bool:
-            return taken.member.client[1] == member.client[1]  # perhaps from another address
-
-        bound_port = member.connection.bound_port
-        lanes = [lane for lane in self._lanes.values() if lane.bound_port is bound_port]
-        return any(lane.policy.holds(target, before, of=is_alike) for target in targets for lane in lanes)
+        """Whether batches are unanswered that arrived at `before` or earlier. Many wait for this, at every answer."""
+        held = (self._held.get(_key(member, target), {}) for target in targets)
+        return any(next(iter(arrived.values()), math.inf) <= before for arrived in held)
 
     def _is_full(self, lane: Lane | None, size: int) -> bool:
         """Whether a request of this size must wait. Beyond one request, a lane keeps as much unsent as is free. One
@@ -413,9 +413,16 @@ class CoalescePath:
         self.tally.batches += joined.batches
         self.tally.request_bytes += joined.size
 
-    def released(self, batches: int, size: int) -> None:
-        """Taken batches of `size` bytes in all are answered or withdrawn."""
-        self.held_bytes -= size + batches * _HELD_FOR_A_BATCH
+    def released(self, batches: Iterable[Batch]) -> None:
+        """Taken batches are answered or withdrawn."""
+        for batch in batches:
+            key = _key(batch.owner.member, cast("PartitionRef", batch.target))
+            arrived = self._held.get(key, {})
+            if arrived.pop(id(batch), None) is None:  # it was released before its lane broke
+                continue
+            self.held_bytes -= batch.size + _HELD_FOR_A_BATCH
+            if not arrived:
+                del self._held[key]
         self._look_again()
 
     def _look_again(self) -> None:
@@ -450,9 +457,14 @@ class CoalescePath:
     def broken(self, lane: Lane, batches: Sequence[Batch], why: str) -> None:
         """A lane has failed unexpectedly, with these batches: close their clients, so that none waits for it."""
         self.lane_ended(lane)
-        self.released(len(batches), sum(batch.size for batch in batches))
+        self.released(batches)
         for member in {batch.owner.member for batch in batches}:
             member.connection.abort(CloseCause.INTERNAL, why)
+
+
+def _key(member: CoalescedClient, target: PartitionRef) -> tuple[BoundPort, str, PartitionRef]:
+    """What may be a retry of what: the client may have another address now."""
+    return member.connection.bound_port, member.client[1], target
 
 
 def _notice(member: CoalescedClient) -> None:

@@ -254,16 +254,3 @@ def test_a_split_set_leaves_again_batch_by_batch_and_before_what_came_later() ->
         seen.append([batch.content for batch in joined.sets["a"]])
         joiner.answered(joined)
     assert seen == [[0], [1], [2, 3]]
-
-
-def test_what_came_later_is_told_from_what_came_before() -> None:
-    """Otherwise a retry would never get past a partition that other clients constantly write to."""
-    joiner = filled(batch("a", 1.0))
-    joined = taken(joiner, 1.0)
-    joiner.add(batch("a", 2.0))
-    assert joiner.holds("a", 1.0)
-    assert not joiner.holds("a", 0.9)
-    joiner.answered(joined)
-    assert not joiner.holds("a", 1.9)
-    assert joiner.holds("a", 2.0)
-    assert not joiner.holds("a", 2.0, of=lambda owner: owner is not None)

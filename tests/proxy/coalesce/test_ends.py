@@ -23,8 +23,9 @@ from tests.support.shallow.brokers import Script
 from tests.support.shallow.rig import Producer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
+    from shoal.protocol.coalesce.policy import Batch
     from shoal.protocol.wire.types import Buffer, PartitionRef
     from shoal.proxy.coalesce.client import TakenRequest
     from tests.support.coalesce_rig import CoalesceRig
@@ -269,11 +270,12 @@ class Undeliverable(CoalescePath):
 
     faults = 0
 
-    def released(self, batches: int, size: int) -> None:
-        if batches and not self.faults:
+    def released(self, batches: Iterable[Batch]) -> None:
+        given = list(batches)
+        if given and not self.faults:
             self.faults += 1
             raise LookupError("a fault of Shoal")
-        super().released(batches, size)
+        super().released(given)
 
 
 async def test_a_lane_that_breaks_behind_an_answer_leaves_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,7 @@ import trio
 import trio.testing
 from kio.schema.errors import ErrorCode
 
+from shoal.protocol.wire.types import PartitionRef
 from shoal.proxy.cluster.multi_batch import MultiBatchProofs
 from tests.support.coalesce_rig import NODE, ORDERS, batch, coalesce_rig
 from tests.support.rig import until
@@ -108,6 +110,47 @@ async def test_five_idempotent_requests_of_one_partition_keep_their_order() -> N
         gate.set()
         assert [await client.answers() for _ in range(5)] == [{0: (NONE, number)} for number in range(5)]
         assert r.broker.log() == list("01234")
+
+
+async def test_a_possible_retry_waits_only_for_what_its_client_id_sent_before() -> None:
+    """Otherwise it would never get past a partition that another producer with its client id constantly writes to."""
+    async with coalesce_rig(scripts={0: Script(errors={1: ErrorCode.not_enough_replicas})}) as r:
+        client, other = await r.producers(2)
+        await client.send_only({1: batch("a")})
+        await client.answers()
+        before, after = trio.Event(), trio.Event()
+        r.broker.scripts |= {1: Script(gate=before), 2: Script(gate=after)}
+        await other.send_only({0: batch("b")})
+        await r.taken(2)
+        await client.send_only({0: batch("c")})
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        await other.send_only({0: batch("d")})
+        await r.taken(3)
+        before.set()
+        assert await client.answers() == {0: (NONE, 1)}
+        after.set()
+        assert [await other.answers() for _ in range(2)] == [{0: (NONE, 0)}, {0: (NONE, 2)}]
+
+
+async def test_what_a_possible_retry_waits_for_is_found_without_a_look_at_the_batches_of_others() -> None:
+    """Each client that waits looks again at every answer."""
+    async with coalesce_rig(ignore_client_ids=True) as r:
+        gate = await r.hold()
+        client, other = await r.producers(2)
+        client.client_id, other.client_id = "client", "other"
+        await other.send(b"".join(other.request({(ORDERS, 0): batch("v")}) for _ in range(300)))
+        await r.taken(301)
+        await client.send_only({0: batch("v")})
+        await r.taken(302)
+        (member,) = (one for one in r.path._members.values() if one.client[1] == "client")
+        calls: list[str] = []
+        sys.setprofile(lambda frame, kind, _: calls.append(kind))
+        assert r.path._holds(member, [PartitionRef(ORDERS, 0)], trio.current_time())
+        sys.setprofile(None)
+        assert len(calls) < 50
+        gate.set()
+        assert await client.answers() == {0: (NONE, 300)}
+        assert not r.path._held
 
 
 # Sets
