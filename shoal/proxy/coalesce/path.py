@@ -85,7 +85,7 @@ _SETTLE_SECONDS = (
     15.0  # a client's requests may be retries for this long: reconnect.backoff.max.ms is at most 10 s by default
 )
 _MAX_UNSETTLED = 10_000
-_HELD_FOR_A_BATCH = 2048  # bytes of objects until it is answered, measured: many tiny ones must not exceed queue-bytes
+_HELD_FOR_A_BATCH = 2304  # bytes of objects until it is answered, measured: many tiny ones must not exceed queue-bytes
 _KEPT_OF_AN_ID = 1024  # characters: a client may have an id of 32 KiB; of two that begin alike, both wait
 
 _AUTHENTICATION = (int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE))
