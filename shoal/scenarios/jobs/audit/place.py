@@ -90,7 +90,8 @@ class _Attempts(NamedTuple):
 
 
 class _Copies(NamedTuple):
-    """What was sent of each source batch, in the order of their offsets. `offset`, `place`: of the first stored one.
+    """What was sent of each source batch, in the order of their offsets. `offset`, `place`: of the first stored one;
+    `records`: of the smallest stored one.
 
     A batch that is too large for the target is sent in parts, each at its own first offset in the source (`_whole`).
     """
@@ -215,11 +216,13 @@ def _copies(attempts: _Attempts) -> _Copies:
     is_new[_starts(rows["source"], rows["other"], has_offset, place)] = True
     copies = np.add.reduceat(np.where(has_offset, is_new, is_stored).astype(np.int64), at)
     is_known = np.logical_or.reduceat(_are(rows["flags"], IS_KNOWN), at)
+    is_there = _are(rows["flags"], IS_STORED | IS_KNOWN)
+    fewest = np.minimum.reduceat(np.where(is_there, rows["records"], _NEVER), at)
     return _Copies(
         rows["source"][at],
         np.where(is_known & (copies == 0), 1, copies),
         np.where(has_offset, rows["other"], NONE)[at],
-        np.minimum.reduceat(rows["records"], at),
+        np.where(fewest < _NEVER, fewest, np.minimum.reduceat(rows["records"], at)),
         place[at],
     )
 

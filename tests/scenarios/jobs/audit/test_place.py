@@ -145,6 +145,18 @@ def test_a_batch_that_was_cut_for_the_target_is_copied(large: tuple[Mirrored, in
     assert (found["copied"], found["missing_records"], found["doubled"]) == (3_000, 0, 0)
 
 
+@pytest.mark.parametrize("error", [ErrorCode.NOT_ENOUGH_REPLICAS, None])
+def test_an_attempt_with_fewer_records_that_was_not_stored_is_no_loss(
+    large: tuple[Mirrored, int], error: ErrorCode | None
+) -> None:
+    """A part, or the same batch after compaction; without an answer, too."""
+    copy, at = large
+    fewer = in_parts(copy.target.rows, at)[at : at + 1].copy()
+    fewer["error"], fewer["log_offset"] = -1 if error is None else error, -1
+    found = totals(copy.fetched, Chunk(rows=np.concatenate([fewer, copy.target.rows]), names=copy.fetched.names))
+    assert (found["copied"], found["different"], found["missing_records"]) == (3_000, 0, 0)
+
+
 @pytest.mark.parametrize("part", [0, 1, 2])
 def test_a_part_of_a_batch_that_is_lost_is_missing(large: tuple[Mirrored, int], part: int) -> None:
     copy, at = large
