@@ -43,7 +43,7 @@ from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import TopicPartition
 
-__all__ = ["FencedPartition", "FencedSet"]
+__all__ = ["NOT_STORED", "FencedPartition", "FencedSet"]
 
 MAX_IN_FLIGHT: Final = 8
 MAX_RESTARTS: Final = 8
@@ -72,6 +72,10 @@ STOPPING = frozenset(
     }
 )
 """The same batch gets the same answer again, until an operator changes something."""
+
+NOT_STORED = Outcome(error_code=0, base_offset=-1)
+"""A success without an offset: MirrorMaker 2 makes no offset sync of it, which could send a group where its records
+are not."""
 
 
 class FencedSet:
@@ -265,7 +269,7 @@ class FencedPartition:
         if code in STOPPING:
             key = self._key_of(refused[0])
             self._found.append(CopyStopped(self.partition, key, code))
-            self.outcome = self._success()
+            self.outcome = NOT_STORED
             return
         code = TRY_AGAIN if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER else code
         message = f"the target broker answered {error_name(code)} to {refused[0]}"
@@ -312,15 +316,17 @@ class FencedPartition:
         if self._too_far is not None:
             self._ends.forget(self.partition)
             self._found.append(CopyStopped(self.partition, self._too_far, ErrorCode.OFFSET_OUT_OF_RANGE))
+            self.outcome = NOT_STORED
         elif self._misplaced is not None:
             self._ends.forget(self.partition)
             self._found.append(CopyMisplaced(self.partition, self._misplaced))
+            self.outcome = NOT_STORED
         else:
             self._ends.learn(self.partition, self._known._replace(covered=self._covered))
             keys = self._plan.envelopes
             if keys:
                 self._found.append(CopyGrown(self.partition, keys[-1]))
-        self.outcome = self._success()
+            self.outcome = self._success()
 
     def findings(self) -> list[Finding]:
         """Those from before the first answer."""

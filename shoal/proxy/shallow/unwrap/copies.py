@@ -17,6 +17,7 @@ import trio
 
 from shoal.protocol.mirror_topics.log_start import encode_delete_records, read_deleted_records
 from shoal.protocol.mirror_topics.probe import State, encode_probe, read_probe_answers
+from shoal.protocol.shallow.same_offsets.fenced import NOT_STORED
 from shoal.protocol.shallow.same_offsets.log_ends import LogEnd, LogEnds
 from shoal.protocol.shallow.unwrap.findings import Outcome
 from shoal.protocol.shallow.unwrap.plan import Refused
@@ -46,12 +47,12 @@ _FOLLOW_SECONDS = 10.0  # between two DeleteRecords of a partition
 
 class Located:
     """A partition of a request: where its log ends, or what the mirror is answered at once. `position`: the mirror's
-    offset of its first locator.
+    offset of its first locator of this process; -1: it has none.
     """
 
     __slots__ = ("end", "outcome", "position")
 
-    def __init__(self, end: LogEnd | None = None, outcome: Outcome | None = None, position: int = 0) -> None:
+    def __init__(self, end: LogEnd | None = None, outcome: Outcome | None = None, position: int = -1) -> None:
         self.end = end
         self.outcome = outcome
         self.position = position
@@ -88,7 +89,7 @@ class Copies:
         }
         for partition, found in located.items():
             if found.end is not None and (partition in left_out or self._may_not_begin(plans[partition], found.end)):
-                located[partition] = Located(outcome=Outcome(error_code=0, base_offset=found.position))
+                located[partition] = Located(outcome=NOT_STORED)
         for interlock in self._interlocks:
             interlock.changed()
         return located
@@ -155,10 +156,10 @@ class Copies:
             text = f"the target broker answered {error_name(answer.error_code)} when it was asked where the log ends"
             text += f": {answer.message}" if answer.message else ""
             return Located(outcome=Outcome(error_code=answer.error_code, message=text, is_own=True))
-        position = self._returned(connection, target, plan, None, why)
+        self._returned(connection, target, plan, None, why)
         for key in plan.envelopes[:1]:
             self.stop(key, why)
-        return Located(outcome=Outcome(error_code=0, base_offset=position))
+        return Located(outcome=NOT_STORED)
 
     @staticmethod
     def _why_not(connection: Connection, target: TopicPartition, answer: ProbeAnswer) -> str | None:
@@ -181,7 +182,7 @@ class Copies:
     def _returned(
         self, connection: Connection, target: TopicPartition, plan: Plan, end: LogEnd | None, why: str | None
     ) -> int:
-        """Locators that came back: tell the wrapping side -> the mirror's offset of the first."""
+        """Locators that came back: tell the wrapping side -> the mirror's offset of the first, or -1."""
         position = -1
         for places, token, found in self._found(connection, target, plan):
             given = found.given
@@ -193,7 +194,7 @@ class Copies:
                 places.came_early(given, token)
             elif end is not None and places.located(given, token, end.end, end.start):
                 self._say_expired(given, end)
-        return max(position, 0)
+        return position
 
     def _found(
         self, connection: Connection, target: TopicPartition, plan: Plan

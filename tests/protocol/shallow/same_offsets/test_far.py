@@ -4,7 +4,7 @@ import pytest
 
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.shallow.envelope import Cover, EnvelopeKey, encode_key
-from shoal.protocol.shallow.same_offsets.fenced import FencedPartition
+from shoal.protocol.shallow.same_offsets.fenced import NOT_STORED, FencedPartition
 from shoal.protocol.shallow.same_offsets.log_ends import LogEnd, LogEnds
 from shoal.protocol.shallow.unwrap.findings import CopyStopped
 from shoal.protocol.shallow.unwrap.plan import Plan
@@ -33,4 +33,4 @@ def test_offsets_that_no_source_has_stop_the_partition(end: int) -> None:
     assert isinstance(plan, Plan)
     fenced = FencedPartition(TopicPartition("t", 0), plan, LogEnds(), LogEnd(0, end, end))
     assert [type(found) for found in fenced.findings()] == [CopyStopped]
-    assert fenced.outcome is not None
+    assert fenced.outcome == NOT_STORED

@@ -6,7 +6,7 @@ from itertools import count
 
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.shallow.envelope import Cover, EnvelopeKey, encode_key
-from shoal.protocol.shallow.same_offsets.fenced import MAX_RESTARTS, FencedPartition
+from shoal.protocol.shallow.same_offsets.fenced import MAX_RESTARTS, NOT_STORED, FencedPartition
 from shoal.protocol.shallow.same_offsets.log_ends import LogEnd, LogEnds
 from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN, CopyMisplaced, PartitionFailed
 from shoal.protocol.shallow.unwrap.plan import Plan
@@ -84,8 +84,7 @@ def test_what_was_lost_before_the_request_is_fetched_again() -> None:
     assert sent is not None
     found = fenced.answered(log.produce(b"".join(sent.buffers())), -1)
     assert [type(finding) for finding in found] == [PartitionFailed, CopyMisplaced]
-    assert fenced.outcome is not None
-    assert fenced.outcome.error_code == 0
+    assert fenced.outcome == NOT_STORED
 
 
 def test_an_end_that_never_stays_is_left_to_the_retry_of_the_mirror() -> None:
