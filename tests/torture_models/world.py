@@ -40,7 +40,7 @@ from shoal.proxy.listener.admission import Strangers
 from shoal.proxy.listener.listener import Listener, Shared
 from shoal.proxy.shallow.files.producers import ProducersFile
 from shoal.proxy.shallow.monitor.monitor import MirrorMonitors
-from shoal.proxy.shallow.unwrap import path as unwrap
+from shoal.proxy.shallow.unwrap import target_state
 from shoal.proxy.shallow.unwrap.path import UnwrapPath
 from tests.support.batches import consumed
 from tests.support.shallow.world import plain
@@ -181,7 +181,7 @@ class World:
         settings = ClusterSettings(name="target", bootstrap=(Address("b", 9092),), multi_batch=MultiBatch.NEVER)
         self.cluster = Cluster(settings, Limits())
         self.cluster.learn(self._metadata())
-        with patch.object(unwrap, "ProducersFile", partial(_SmallFile, self.memory)):
+        with patch.object(target_state, "ProducersFile", partial(_SmallFile, self.memory)):
             shared = Shared(strangers=Strangers(Limits()))
             self.listener = Listener(_SETTINGS, self.cluster, Limits(), self._path, shared)
             self.path.begin()

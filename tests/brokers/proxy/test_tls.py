@@ -30,7 +30,11 @@ if TYPE_CHECKING:
     from shoal.scenarios.kafka.broker import Cluster
     from shoal.scenarios.kafka.security.certificates import Authority
 
-pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("forgotten_sockets")]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.usefixtures("forgotten_sockets"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # they may be collected before the test ends
+]
 KINDS: dict[str, dict[str, object]] = {"plain": {}, "coalesce": {"coalesce": True}, "legacy": {"legacy": True}}
 _PORTS = 3  # of one listener
 
