@@ -26,7 +26,7 @@ from shoal.proxy.config.settings import LARGEST_BATCH
 from shoal.proxy.connection.topic_names import topic_name
 from shoal.proxy.shallow.annotations import Judgement
 from shoal.proxy.shallow.wrap.hold import EMPTY_HOLD, hold
-from shoal.proxy.shallow.wrap.mirror_fetch import MOST_KEPT, AnsweredPartition, MirrorFetch, Unseen
+from shoal.proxy.shallow.wrap.mirror_fetch import MOST_KEPT, AnsweredPartition, MirrorFetch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -42,11 +42,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.pending import PendingAnswer
     from shoal.proxy.net.transport import Buffer
-    from shoal.proxy.shallow.cluster_pair import ClusterPair
-    from shoal.proxy.shallow.counters import ShallowTally
-    from shoal.proxy.shallow.interlock import Interlock
-    from shoal.proxy.shallow.wrap.followed import FollowedFetches
-    from shoal.proxy.shallow.wrap.same_offsets import SameOffsets
+    from shoal.proxy.shallow.wrap.source_knowledge import SourceKnowledge
 
 __all__ = ["MirrorAnswers"]
 
@@ -54,28 +50,11 @@ _READ_COMMITTED = 1
 
 
 class MirrorAnswers:
-    """`clusters`: the wrapping listener's and its pair's; None without a pair. `sampler`: which batches are inspected
-    for keys.
-    """
+    """`sampler`: which batches are inspected for keys; None: none."""
 
-    def __init__(
-        self,
-        *,
-        interlock: Interlock,
-        tally: ShallowTally,
-        unseen: Unseen,
-        followed: FollowedFetches,
-        same_offsets: SameOffsets,
-        clusters: ClusterPair | None,
-        sampler: KeySampler | None,
-    ) -> None:
-        self._interlock = interlock
-        self._tally = tally
-        self._checks = interlock.checks
-        self._unseen = unseen
-        self._followed = followed
-        self._same_offsets = same_offsets
-        self._clusters = clusters
+    def __init__(self, source: SourceKnowledge, sampler: KeySampler | None) -> None:
+        self._source = source
+        self._checks = source.interlock.checks
         self._sampler = sampler
 
     def use(self, settings: ListenerSettings, topics: Topics) -> None:
@@ -87,35 +66,35 @@ class MirrorAnswers:
         self, fetch: MirrorFetch, connection: Connection, entry: PendingAnswer, frame: bytearray
     ) -> Sequence[Buffer]:
         """Nothing awaits after `hold`."""
-        flow, rules, version = fetch.consumer.flow, self._interlock.rules, entry.api_version
+        flow, rules, version = fetch.consumer.flow, self._source.interlock.rules, entry.api_version
         response = read_fetch_response(frame, version)
         addresses = _our_addresses(connection, version, frame, response)
         if response.error_code == 0:
             fetch.consumer.sessions.answered(fetch.request, fetch.asked, response.session_id)
         judgement = Judgement()
-        copies = self._followed.answered(connection, fetch, response)
+        copies = self._source.followed.answered(connection, fetch, response)
         with_records = [one for one in response.partitions if one.start != one.end]
         refs = [PartitionRef(one.topic, one.partition) for one in with_records]
-        stopped = self._followed.stopped(connection, fetch, refs)
+        stopped = self._source.followed.stopped(connection, fetch, refs)
         answered = (PartitionRef(one.topic, one.partition) for one in response.partitions)
-        ours = self._same_offsets.of(connection, fetch.consumer, answered)
+        ours = self._source.same_offsets.of(connection, fetch.consumer, answered)
         partitions = self._read(connection, fetch, frame, response, judgement, stopped, ours)
         if stopped and not partitions:
             await trio.sleep(EMPTY_HOLD)
-        if ours and not partitions and self._same_offsets.is_waiting(fetch, response, ours):
-            await self._interlock.change(trio.current_time() + EMPTY_HOLD)
+        if ours and not partitions and self._source.same_offsets.is_waiting(fetch, response, ours):
+            await self._source.interlock.change(trio.current_time() + EMPTY_HOLD)
         kept = await self._make_room(connection, flow, partitions, len(frame))
-        waits = await hold(self._interlock, flow, partitions, min_batch_bytes=self._settings.min_batch_bytes)
+        waits = await hold(self._source.interlock, flow, partitions, min_batch_bytes=self._settings.min_batch_bytes)
         if self._checks is not None and not self._checks.kept.has_room(flow.token, len(frame)):
             kept = ()
-        now = self._interlock.tick()
+        now = self._source.interlock.tick()
         review = rules.review(flow, partitions, waits, now)
         record_sets: list[tuple[FetchedPartition, Sequence[Buffer]]] = [
             (one, ()) for one, ref in zip(with_records, refs, strict=True) if ref in stopped and ref not in ours
         ]
         if ours:
             context = partial(self._cover_context, connection, fetch)
-            record_sets += self._same_offsets.give(fetch, frame, response, ours, context, judgement)
+            record_sets += self._source.same_offsets.give(fetch, frame, response, ours, context, judgement)
         handed_out: list[HandedOut | None] = []
         envelope_bytes = 0
         for partition, decision in zip(partitions, review.decisions, strict=True):
@@ -127,7 +106,7 @@ class MirrorAnswers:
             envelope_bytes += sum(key.payload for key in handed.envelopes) if handed is not None else 0
             handed_out.append(handed)
             if (copy := copies.get(partition.read.topic_partition)) is not None:
-                self._followed.given(copy, partition, allowed, handed, now)
+                self._source.followed.given(copy, partition, allowed, handed, now)
         rules.commit(flow, review, handed_out, now)
         judgement.give(connection.tap, entry.correlation_id)
         return replace_record_sets(frame, version, record_sets, addresses) if record_sets or addresses else [frame]
@@ -165,7 +144,7 @@ class MirrorAnswers:
         they are in `without`. Those in `same_offsets` are left out.
         """
         partitions, room = [], MOST_KEPT
-        self._unseen.resolve(connection)
+        self._source.unseen.resolve(connection)
         dropped: defaultdict[PartitionRef, list[tuple[int, int]]] = defaultdict(list)
         if fetch.request.isolation_level == _READ_COMMITTED:
             for topic, index, *transaction in response.aborted:
@@ -184,7 +163,7 @@ class MirrorAnswers:
             read = fetch.read(connection, ref, next_offset, fetched.high_watermark)
             if read is None:
                 raw_next = next_offset if next_offset >= 0 else fetched.high_watermark
-                self._unseen.note(connection, fetch.consumer.flow, ref, raw_next)
+                self._source.unseen.note(connection, fetch.consumer.flow, ref, raw_next)
                 is_named = topic_name(connection, fetched.topic) is not None
                 reason = Reason.UNKNOWN_OFFSET if is_named else Reason.UNKNOWN_TOPIC
                 self._count_raw(scanned, reason)
@@ -199,7 +178,7 @@ class MirrorAnswers:
                         fetched=fetched,
                         kept=scanned if is_kept else None,
                         read=read,
-                        salt=self._interlock.rules.salt,
+                        salt=self._source.interlock.rules.salt,
                         raw_reason=self._topics.raw_reason(read.topic),
                         aborted=dropped.get(ref, ()),
                     )
@@ -218,7 +197,7 @@ class MirrorAnswers:
         """-> the partition's new record set (None: unchanged), and the offsets that the mirror gets, if reviewed."""
         match decision:
             case Tokened():
-                self._tally.raw_batches[Reason.NO_EVIDENCE] += decision.batches
+                self._source.tally.raw_batches[Reason.NO_EVIDENCE] += decision.batches
                 judgement.raw(partition.ref, Reason.NO_EVIDENCE, given_below=decision.next_offset)
                 return decision.record_set, None
             case Withhold():
@@ -238,7 +217,7 @@ class MirrorAnswers:
 
     def _not_yet(self, connection: Connection, read: Fetched) -> Reason | None:
         """What must be known before the partition may be wrapped, and is not."""
-        if self._clusters is not None and not self._clusters.differ:
+        if self._source.clusters is not None and not self._source.clusters.differ:
             return Reason.UNKNOWN_CLUSTER
         if self._settings.partition_by_key and read.partition >= (connection.cluster.partition_count(read.topic) or 0):
             return Reason.UNKNOWN_TOPIC
@@ -255,7 +234,7 @@ class MirrorAnswers:
         scanned = partition.scanned
         wrapped = wrap(partition.frame, scanned, context)
         judgement.wrapped(partition.ref, wrapped)
-        self._tally.wrapped(wrapped)
+        self._source.tally.wrapped(wrapped)
         awaited = delivered(partition.frame, scanned, wrapped.envelopes, partition.aborted)
         if self._checks is not None and len(awaited) < len(wrapped.envelopes):
             for key in {*wrapped.envelopes} - {*awaited}:  # of aborted transactions: the mirror drops them
@@ -276,15 +255,15 @@ class MirrorAnswers:
             partition=read.partition,
             fetch_offset=read.fetch_offset,
             flow=fetch.consumer.flow.token,
-            serials=self._interlock.rules.next_serial,
+            serials=self._source.interlock.rules.next_serial,
             read_committed=fetch.request.isolation_level == _READ_COMMITTED,
             first_raw=decision.first_raw,
             run_limit=settings.run_limit,
-            min_batch_bytes=0 if self._interlock.takes_sets else settings.min_batch_bytes,
+            min_batch_bytes=0 if self._source.interlock.takes_sets else settings.min_batch_bytes,
             partitions=connection.cluster.partition_count(read.topic) if settings.partition_by_key else None,
             tags=self._tags,
             sampler=self._sampler,
-            refused=self._interlock.refused.of(cluster, read.topic, read.partition),
+            refused=self._source.interlock.refused.of(cluster, read.topic, read.partition),
         )
 
     def _cover_context(
@@ -297,7 +276,7 @@ class MirrorAnswers:
             partition=partition.partition,
             fetch_offset=position,
             flow=fetch.consumer.flow.token,
-            serials=self._interlock.rules.next_serial,
+            serials=self._source.interlock.rules.next_serial,
             run_limit=settings.run_limit,
             largest_batch=LARGEST_BATCH,
             tags=self._tags,
@@ -305,9 +284,9 @@ class MirrorAnswers:
 
     def _count_raw(self, scanned: ScannedSet, reason: Reason) -> None:
         if scanned.is_readable:
-            self._tally.raw_batches[reason] += len(scanned)
+            self._source.tally.raw_batches[reason] += len(scanned)
         else:
-            self._tally.raw_batches[Reason.DAMAGED] += 1
+            self._source.tally.raw_batches[Reason.DAMAGED] += 1
 
 
 def _credentials(connection: Connection) -> str | None:

@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.pending import PendingAnswer
     from shoal.proxy.net.transport import Buffer
-    from shoal.proxy.shallow.counters import ShallowTally
-    from shoal.proxy.shallow.interlock import Interlock
-    from shoal.proxy.shallow.wrap.followed import FollowedFetches
-    from shoal.proxy.shallow.wrap.mirror_fetch import MirrorFetch, Unseen
-    from shoal.proxy.shallow.wrap.same_offsets import SameOffsets
+    from shoal.proxy.shallow.wrap.mirror_fetch import MirrorFetch
+    from shoal.proxy.shallow.wrap.source_knowledge import SourceKnowledge
 
 __all__ = ["OversizedAnswers"]
 
@@ -36,19 +33,8 @@ _LARGE = FetchOutcome(reason=Reason.LARGE_ANSWER)
 
 
 class OversizedAnswers:
-    def __init__(
-        self,
-        interlock: Interlock,
-        tally: ShallowTally,
-        unseen: Unseen,
-        followed: FollowedFetches,
-        same_offsets: SameOffsets,
-    ) -> None:
-        self._same_offsets = same_offsets
-        self._interlock = interlock
-        self._unseen = unseen
-        self._tally = tally
-        self._followed = followed
+    def __init__(self, source: SourceKnowledge) -> None:
+        self._source = source
 
     def edit(self, connection: Connection, fetch: MirrorFetch) -> EditAnswer[Connection]:
         """For `Hold.too_large`."""
@@ -56,13 +42,13 @@ class OversizedAnswers:
         def stream(entry: PendingAnswer, size: int) -> _Stream:
             limit = connection.limits.held_response_bytes
             too_large = f"a fetch answer of {size} bytes is above limits.held-response-bytes ({limit})"
-            if stopped := self._followed.stopped(connection, fetch, fetch.asked):
+            if stopped := self._source.followed.stopped(connection, fetch, fetch.asked):
                 names = _names(connection, stopped)
                 raise RemoteProtocolError(
                     f"{too_large}, and {names} must be taken out of it until its gap is acknowledged: raise that "
                     "limit, or acknowledge it (shoal gaps --acknowledge)"
                 )
-            if ours := self._same_offsets.of(connection, fetch.consumer, iter(fetch.asked)):
+            if ours := self._source.same_offsets.of(connection, fetch.consumer, iter(fetch.asked)):
                 names = _names(connection, ours)
                 raise RemoteProtocolError(f"{too_large}, and {names} must not be raw (same-offsets): raise that limit")
             connection.listener.complain(
@@ -88,9 +74,9 @@ class OversizedAnswers:
         consumer, request, asked = fetch
         if answer.error_code == 0:
             consumer.sessions.answered(request, asked, answer.session_id)
-        now = self._interlock.tick()
+        now = self._source.interlock.tick()
         for partition in answer.partitions:
-            self._tally.raw_batches[Reason.LARGE_ANSWER] += max(partition.batches, 1)
+            self._source.tally.raw_batches[Reason.LARGE_ANSWER] += max(partition.batches, 1)
             self._give(connection, fetch, partition, now)
 
     def _give(self, connection: Connection, fetch: MirrorFetch, partition: WatchedPartition, now: float) -> None:
@@ -99,10 +85,10 @@ class OversizedAnswers:
         flow = fetch.consumer.flow
         if read is None:
             raw_next = partition.next_offset if partition.next_offset >= 0 else partition.high_watermark
-            self._unseen.note(connection, flow, key, raw_next)
+            self._source.unseen.note(connection, flow, key, raw_next)
         else:
-            self._interlock.rules.gave_raw(flow, read, now)
-            self._followed.streamed(flow, read, partition.high_watermark)
+            self._source.interlock.rules.gave_raw(flow, read, now)
+            self._source.followed.streamed(flow, read, partition.high_watermark)
 
 
 def _names(connection: Connection, refs: Iterable[PartitionRef]) -> str:

@@ -47,6 +47,7 @@ from shoal.proxy.shallow.wrap.mirror_answers import MirrorAnswers
 from shoal.proxy.shallow.wrap.mirror_fetch import Consumer, MirrorFetch, Unseen
 from shoal.proxy.shallow.wrap.oversized import OversizedAnswers
 from shoal.proxy.shallow.wrap.same_offsets import SameOffsets
+from shoal.proxy.shallow.wrap.source_knowledge import SourceKnowledge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -103,18 +104,18 @@ class WrapPath:
             self._checks.tally = self.tally
         self._same_offsets = SameOffsets(listener, interlock, self.tally, clusters)
         self._followed.leaves_out = self._same_offsets.has
-        self._oversized = OversizedAnswers(self.interlock, self.tally, self._unseen, self._followed, self._same_offsets)
         self._clusters = clusters
         self._unknown_clients: set[str] = set()
-        self._answers = MirrorAnswers(
-            interlock=self.interlock,
+        source = SourceKnowledge(
             tally=self.tally,
+            interlock=self.interlock,
+            clusters=clusters,
             unseen=self._unseen,
             followed=self._followed,
             same_offsets=self._same_offsets,
-            clusters=clusters,
-            sampler=KeySampler(has_keys_sample) if has_keys_sample else None,
         )
+        self._answers = MirrorAnswers(source, KeySampler(has_keys_sample) if has_keys_sample else None)
+        self._oversized = OversizedAnswers(source)
         self.use(listener.settings)
         fetch = Route(since=_OLDEST, handle=self._handle)
         self.routes: RouteTable[Connection] = table({**PLAIN_ROUTES, ApiKey.FETCH: fetch})
