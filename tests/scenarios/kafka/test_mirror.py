@@ -136,10 +136,11 @@ async def test_a_scan_goes_on_behind_a_header_whose_name_is_no_text(pair: Pair, 
     scanner = Scanner(pair.source.bootstrap, magic=f"magic of {topic}".encode())
     await Topics(pair.source.bootstrap).create(topic, 1)
     record = NewRecord(EPOCH_MS, None, b"value", ((b"\xff", b""),))
-    assert produce_one(pair.source.nodes[1].address, topic, [encode_batch([record])]).error == 0
+    many = [record] * 1000  # Python specializes calls that are repeated
+    assert produce_one(pair.source.nodes[1].address, topic, [encode_batch(many)]).error == 0
 
     assert await scanner.scan() == []
-    assert scanner.records > 0
+    assert scanner.records >= len(many)
 
 
 async def test_topics_are_made_changed_and_gone_when_the_call_returns(pair: Pair, topic: str) -> None:
