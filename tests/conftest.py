@@ -37,10 +37,11 @@ class Aliases(NamedTuple):
 
 
 def pytest_configure() -> None:
-    """Each worker process draws its ports from a range of its own."""
+    """Each worker process draws its ports from a range of its own, below the ephemeral ports."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    share = (ports.HIGHEST - ports.LOWEST + 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    first = ports.LOWEST + worker * share
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    share = (ports.HIGHEST - ports.LOWEST + 1) // workers
+    first = ports.LOWEST + worker % workers * share  # one that replaces a crashed worker has a higher number
     os.environ[ports.PORTS] = f"{first}-{first + share - 1}"
 
 
