@@ -36,8 +36,8 @@ MEANINGS: Mapping[int, str] = MappingProxyType(
         MUST_CHANGE: (
             "the answer is no: check: something must change; groups sync: an offset or a group is left out; reload: "
             "refused; capture verify, cat: a file is damaged; replay: a check failed; spark audit: records are missing "
-            "or wrong; probe: a broker refuses sets; promote: the mirror still writes, or a topic is no mirror topic; "
-            "status: something is wrong; translate: an offset is not exact"
+            "or wrong, or the source has changed; probe: a broker refuses sets; promote: the mirror still writes, or a "
+            "topic is no mirror topic; status: something is wrong; translate: an offset is not exact"
         ),
         WRONG_INPUT: "wrong arguments, configuration or input; no broker reachable; output cannot be written",
         FAILED: "error in Shoal itself",
