@@ -395,9 +395,20 @@ def _minutes(data: _Source, stored: Rows, tolerance: int) -> Named:
         "source_records": records[0],
         "target_records": records[1],
         "difference": difference,
-        "short": np.where(difference > allowed, difference, 0),
+        "short": np.where(difference > allowed + _late(number, source, data.records), difference, 0),
         "over": np.where(-difference > allowed, -difference, 0),
     }
+
+
+def _late(number: Longs, minute: Longs, records: Longs) -> Longs:
+    """For each minute: records of it and before that follow a later one in the source's log. The mirror may put each
+    into a batch with that one. `minute`, `records`: of the batches in the order of the log."""
+    newest = np.maximum.accumulate(minute)
+    late = np.zeros(len(number), np.int64)
+    np.add.at(late, np.searchsorted(number, minute), records)
+    np.subtract.at(late, np.searchsorted(number, newest), records)
+    found: Longs = np.cumsum(late)
+    return found
 
 
 def _minute(timestamp: Rows) -> Longs:

@@ -207,8 +207,9 @@ def _batches(found: AuditTables) -> Section:
 def _minutes(found: AuditTables) -> Section:
     return Section(
         heading="Minutes in which the sums differ",
-        says="By more records than the largest batch has, which may straddle two minutes. This finds missing records "
-        f"where a mirror makes batches of its own. {_cut(found.minutes)}",
+        says="By more records than the largest batch has, which may straddle two minutes; at the source, by more than "
+        "follow newer ones. This finds missing records where a mirror makes batches of its own. "
+        f"{_cut(found.minutes)}",
         content=[Table(columns=_MINUTES, rows=found.minutes.rows[:_SHOWN])],
     )
 

@@ -239,3 +239,27 @@ def test_a_partition_that_is_missing_takes_no_object_for_each_batch() -> None:
         tracemalloc.stop()
     assert pc.list_value_length(found["batches"]).to_pylist() == [20_000]
     assert peak < 20_000 * 500
+
+
+def of_two_clocks() -> Chunk:
+    """Producers whose clocks differ by an hour write to the same partitions in turn."""
+    chunk = one_chunk(3_000)
+    for name in ("base_timestamp", "max_timestamp"):
+        chunk.rows[name][::2] -= 3_600_000
+    return chunk
+
+
+def test_old_timestamps_between_new_ones_are_no_loss() -> None:
+    """A mirror that makes its own batches puts old and new records in one, which counts as new."""
+    copy = mirrored(of_two_clocks(), wrapped=False)
+    found = totals(copy.fetched, copy.target)
+    assert (found["short"], found["over"]) == (0, 0)
+    assert found["target_records"] == found["records"]
+
+
+def test_a_loss_between_timestamps_that_are_not_in_order_is_found() -> None:
+    copy = mirrored(of_two_clocks(), wrapped=False)
+    records = copy.target.rows["record_count"]
+    kept = ~np.isin(np.arange(len(records)), np.argsort(records)[-40:])
+    found = totals(copy.fetched, Chunk(rows=copy.target.rows[kept], names=copy.target.names))
+    assert found["short"] == records[~kept].sum()
