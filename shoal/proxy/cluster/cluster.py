@@ -131,6 +131,13 @@ class Cluster:
         known = None if node_id is None else self.brokers.get(node_id)
         return (known,) if known else self.bootstrap
 
+    def did_not_answer(self, address: Address | None) -> None:
+        """This broker accepts connections, or its kernel does. If it is a bootstrap broker, the others are tried first
+        from now on: with one that hangs, nothing else would find the cluster.
+        """
+        if address in self.bootstrap:
+            self.bootstrap = (*(one for one in self.bootstrap if one != address), address)
+
     def upstream_with(self, credentials: str | None) -> Upstream:
         """The way to the brokers with named credentials; None: those of `[cluster.sasl]`, or none."""
         return self.upstream if credentials is None else self._upstreams[credentials]
@@ -262,11 +269,14 @@ class Cluster:
         """
         request = encode_metadata_request(_METADATA_VERSION, 0, _CLIENT_ID, topics)
         try:
-            with trio.fail_after(self.limits.connect_timeout * (len(self.bootstrap) + 1)):
-                with open_client(self.upstream, self.bootstrap) as client:
-                    frame = await client.exchange(request)
+            with (
+                open_client(self.upstream, self.bootstrap) as client,
+                trio.fail_after(self.limits.connect_timeout * (len(self.bootstrap) + 1)),
+            ):
+                frame = await client.exchange(request)
             metadata = read_metadata_response(frame, _METADATA_VERSION)
         except trio.TooSlowError:
+            self.did_not_answer(client.address)
             raise NotLearned("no answer in time") from None
         except UpstreamRefused as error:
             raise NotReached(str(error)) from error

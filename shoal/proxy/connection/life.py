@@ -250,6 +250,8 @@ def _close(connection: Connection) -> None:
         connection.broker_transport.close()
     connection.client.transport.close()
     if connection.connected:
+        if not connection.responses.received:
+            connection.cluster.did_not_answer(connection.upstream.address)
         connection.listener.path.closed(connection)
     connection.note(CloseCause.SHUTDOWN)
     connection.listener.clients.ended(connection)

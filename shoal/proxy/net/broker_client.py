@@ -30,6 +30,8 @@ class BrokerClient:
     def __init__(self, connect: Callable[[], Awaitable[BrokerConnection]], limits: Limits) -> None:
         self._connect = connect
         self._limit = limits.held_response_bytes
+        self.address: Address | None = None
+        """The broker to which it has connected last."""
         self._transport: SocketTransport | None = None
         self._session: Session | None = None
 
@@ -50,7 +52,7 @@ class BrokerClient:
         RemoteProtocolError: whether the broker handled the request is unknown.
         """
         if self._transport is None:
-            self._transport, _, self._session = await self._connect()
+            self._transport, self.address, self._session = await self._connect()
         elif self._session is not None and trio.current_time() >= self._session.due_at:
             try:
                 await self._session.renew(partial(self._exchange, self._transport))

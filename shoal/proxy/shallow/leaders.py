@@ -122,6 +122,7 @@ class Leaders:
             self._asked_at = float("-inf")
             raise NoAnswer(str(error)) from error
         except trio.Cancelled:
+            self._cluster.did_not_answer(client.address)
             self._drop(node_id)
             raise
 

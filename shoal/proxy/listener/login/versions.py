@@ -62,11 +62,12 @@ class BrokerVersions:
         seconds = min(limits.connect_timeout, limits.login_timeout / 2)  # else the client's login ends without a cause
         try:
             with (
-                trio.fail_after(seconds),
                 open_client(self._cluster.anonymous, self._cluster.addresses(node_id)) as client,
+                trio.fail_after(seconds),
             ):
                 frame = await client.exchange(_request(version))
         except trio.TooSlowError:
+            self._cluster.did_not_answer(client.address)
             why = f"the broker did not answer ApiVersions within {seconds:g} s"
         except (UpstreamUnreachable, PeerLost, RemoteProtocolError) as error:
             why = f"the broker did not answer ApiVersions: {error}"

@@ -1,0 +1,88 @@
+"""A bootstrap broker that accepts connections and answers nothing: the cluster is found by the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from shoal.proxy.cluster.cluster import Cluster, NotLearned
+from shoal.proxy.config.settings import ClusterSettings, Limits
+from shoal.proxy.listener.login.versions import BrokerVersions
+from shoal.proxy.net.upstream import UpstreamUnreachable
+from shoal.proxy.shallow.leaders import Leaders
+from tests.support.rig import DEADLINE, FakeBroker, fake_broker, request, rig, silent, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+KEY = 300
+
+
+@pytest.fixture
+async def hung() -> AsyncIterator[FakeBroker]:
+    async with fake_broker() as broker:
+        broker.answer = silent
+        yield broker
+
+
+@pytest.fixture
+async def well() -> AsyncIterator[FakeBroker]:
+    async with fake_broker() as broker:
+        yield broker
+
+
+def cluster_of(*brokers: FakeBroker) -> Cluster:
+    settings = ClusterSettings(name="c", bootstrap=tuple(broker.address for broker in brokers))
+    return Cluster(settings, Limits(connect_timeout=0.05))
+
+
+async def test_a_client_without_an_answer_gets_another_broker_when_it_connects_again(well: FakeBroker) -> None:
+    async with rig(silent) as r:
+        r.listener.cluster.bootstrap = (r.broker.address, well.address)
+        client = await r.client()
+        await client.send(request(KEY, 0, 1))
+        await until(lambda: len(r.broker.received) == 1)
+        await client.leave()
+        await r.closed()
+        client = await r.client()
+        await client.send(request(KEY, 0, 2, b"again"))
+        assert (await client.frame())[8:] == well.received[0][12:]
+
+
+async def test_a_client_with_an_answer_leaves_the_order_as_it_is(well: FakeBroker) -> None:
+    async with rig() as r:
+        r.listener.cluster.bootstrap = order = (r.broker.address, well.address)
+        client = await r.client()
+        await client.send(request(KEY, 0, 1))
+        await client.frame()
+        await client.leave()
+        await r.closed()
+        assert r.listener.cluster.bootstrap == order
+
+
+async def test_shoals_own_questions_go_to_another_broker(hung: FakeBroker, well: FakeBroker) -> None:
+    leaders = Leaders(cluster_of(hung, well))
+    with trio.move_on_after(DEADLINE) as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(leaders.exchange, None, request(KEY, 0, 1))
+            await until(lambda: len(hung.received) == 1)
+            nursery.cancel_scope.cancel()
+        assert (await leaders.exchange(None, request(KEY, 0, 2, b"again")))[8:] == well.received[0][12:]
+        leaders.close()
+    assert not scope.cancelled_caught
+
+
+async def test_a_discovery_without_an_answer_begins_elsewhere_the_next_time(hung: FakeBroker, well: FakeBroker) -> None:
+    cluster = cluster_of(hung, well)
+    with pytest.raises(NotLearned, match="no answer in time"):
+        await cluster.ask_metadata()
+    assert cluster.bootstrap == (well.address, hung.address)
+
+
+async def test_so_does_the_question_before_a_login(hung: FakeBroker, well: FakeBroker) -> None:
+    cluster = cluster_of(hung, well)
+    with pytest.raises(UpstreamUnreachable, match="did not answer"):
+        await BrokerVersions(cluster).answer(None, 3)
+    assert cluster.bootstrap == (well.address, hung.address)
