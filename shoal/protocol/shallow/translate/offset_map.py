@@ -127,10 +127,10 @@ class _Log:
         del self.ranges[:count]
         return count
 
-    def forget(self, cluster: str, topic: str) -> int:
-        """-> how many."""
+    def forget(self, *source: str | int) -> int:
+        """A topic's or a partition's (the first fields of SourcePartition) -> how many."""
         before = len(self.ranges)
-        self.ranges = [known for known in self.ranges if known.source[:2] != (cluster, topic)]
+        self.ranges = [known for known in self.ranges if known.source[: len(source)] != source]
         return before - len(self.ranges)
 
 
@@ -187,9 +187,12 @@ class OffsetMap:
             self._count -= len(self._logs.pop(target).ranges)
         return bool(gone)
 
-    def forget_source(self, cluster: str, topic: str) -> bool:
-        """The topic was deleted, and its offsets start again; -> whether anything was known."""
-        gone = sum(log.forget(cluster, topic) for log in self._logs.values())
+    def forget_source(self, cluster: str, topic: str, partition: int | None = None) -> bool:
+        """The topic was deleted, and its offsets start again; or this partition has other records at its offsets since
+        an unclean leader election. -> whether anything was known.
+        """
+        source = (cluster, topic) if partition is None else (cluster, topic, partition)
+        gone = sum(log.forget(*source) for log in self._logs.values())
         self._count -= gone
         return gone > 0
 

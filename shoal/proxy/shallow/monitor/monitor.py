@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal.protocol.shallow.monitor.gap import GapKind
 from shoal.protocol.shallow.monitor.mirrors import MAX_PARTITIONS, Copied, MirrorGap, Mirrors, mirror_name
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.events.logs import LogThrottle, event
@@ -69,6 +70,7 @@ class MirrorMonitor:
         self._asked_at = float("-inf")
         self._was_full = False
         self.producers = 0  # connections to the paired listener
+        self.when_truncated: list[Callable[[str, TopicPartition], None]] = []  # called with the cluster and a partition
         self.covered: Callable[[float], Iterable[tuple[str, Iterable[TopicPartition]]]] = lambda since: ()
 
     # -- fetch side --------------------------------------------------------------------------------------------------
@@ -259,6 +261,10 @@ class MirrorMonitor:
         if gaps := list(found):
             self._warned -= {(gap.mirror, gap.partition) for gap in gaps}
             self.gaps.report(gaps)
+            for partition in dict.fromkeys(gap.partition for gap in gaps if gap.gap.kind is GapKind.TRUNCATED):
+                cluster, _ = self.source_of(self._cluster.name, partition.topic)
+                for truncated in self.when_truncated:
+                    truncated(cluster, partition)
 
     def statistics(self) -> MirrorStatistics:
         return MirrorStatistics(
@@ -315,13 +321,14 @@ class MirrorMonitors:
     def __init__(self) -> None:
         self._all: list[MirrorMonitor] = []
         self._producers = 0  # open connections
+        self.when_truncated: list[Callable[[str, TopicPartition], None]] = []
 
     def __iter__(self) -> Iterator[MirrorMonitor]:
         return iter(self._all)
 
     def join(self, monitor: MirrorMonitor) -> None:
         self._all.append(monitor)
-        monitor.producers = self._producers
+        monitor.producers, monitor.when_truncated = self._producers, self.when_truncated
 
     def leave(self, monitor: MirrorMonitor) -> None:
         self._all.remove(monitor)

@@ -61,6 +61,7 @@ class TargetState:
         self.deliveries = DeliveriesLog()
         self.ids = ProducerIds(self._name, clock=clock)
         self.translation = Translation(self._name, monitors, _beside(self._kept, ".offsets"), self._failed)
+        self._monitors = monitors
         self.raw = RawRetries(plain_codec)
 
     def begin(self) -> None:
@@ -71,12 +72,14 @@ class TargetState:
             for doubt in load_doubt(self._kept.with_suffix(".doubt"), failed=self._failed):
                 self.ids.restore(*doubt)
         self.translation.begin()
+        self._monitors.when_truncated.append(self.translation.source_truncated)
         self.has_begun = True
 
     def end(self) -> None:
         if self._kept is not None and self.has_begun:
             save_doubt(self._kept.with_suffix(".doubt"), self.ids.in_doubt(), failed=self._failed)
             self.translation.end()
+        self._monitors.when_truncated.clear()
         self.deliveries.close()
         self._file.close()  # the last one: it has the lock
 

@@ -95,6 +95,14 @@ class Translation:
         if self._state.known.forget_target(topic):
             self._file.add(self._file.line({"forget_target": topic}))
 
+    def source_truncated(self, cluster: str, partition: TopicPartition) -> None:
+        """The source partition has lost records, and gives their offsets to others. From which offset on is not known:
+        the new leader may have appended some before it was asked.
+        """
+        self.flush()
+        if self._state.known.forget_source(cluster, *partition):
+            self._file.add(self._file.line({"forget_source": [cluster, *partition]}))
+
     def flush(self) -> None:
         """To the file."""
         if not self._new and not self._lines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -82,6 +83,22 @@ def test_a_topic_id_that_is_not_known_yet_changes_nothing(path: Path) -> None:
     append(translation, 20, 20)
     translation.end()
     assert [one.records for one in known(path)] == [30]
+
+
+def test_a_source_partition_that_has_lost_records(path: Path) -> None:
+    """Other records get their offsets, and the first of these are raw."""
+    translation, _ = begun(path)
+    other = TopicPartition("A.orders", 1)
+    translation.appended(OffsetsAppended(other, replace(KEY, partition=1), 0, 0, 10))
+    append(translation, 0, 0)
+    translation.source_truncated("the-id", TopicPartition("orders", 0))
+    append(translation, 8, 13)
+    for _ in range(2):
+        assert known(path) == [AppendedRange(13, 8, 10, SourcePartition("the-id", "orders", 0))]
+        assert len(read_offsets(path).known.ranges(other)) == 1
+        translation.end()
+        translation, _ = begun(path)
+    translation.end()
 
 
 def test_a_target_topic_that_was_deleted(path: Path) -> None:

@@ -1,12 +1,16 @@
-"""Two listeners of one source: the envelopes of one's mirror say nothing about the other's."""
+"""Two listeners of one source: the envelopes of one's mirror say nothing about the other's. And what the unwrapping
+listener learns of the source."""
 
 from __future__ import annotations
+
+from itertools import count
 
 from shoal.protocol.shallow.envelope import EnvelopeKey
 from shoal.protocol.shallow.monitor.in_transit import Span
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.shallow.monitor.monitor import MirrorMonitor, MirrorMonitors
-from tests.support.rig import rig
+from tests.support.group_brokers import GroupBrokers
+from tests.support.rig import rig, until
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -54,3 +58,25 @@ async def test_an_envelope_counts_for_the_listener_that_made_it() -> None:
         assert (mirrored(first, "first"), mirrored(second, "second")) == (0, 10)
         first.end()
         second.end()
+
+
+async def test_a_source_that_has_lost_records_is_reported_to_the_unwrapping_listener() -> None:
+    """Other records get these offsets: nothing that is known of them is right any more."""
+    brokers = GroupBrokers({(ORDERS.topic, 0): 1, ("other", 0): 1})
+    lost: list[tuple[str, TopicPartition]] = []
+    async with rig() as r, brokers.running():
+        r.listener.cluster.bootstrap = (brokers.bootstrap,)
+        monitor, both = MirrorMonitor(r.listener), MirrorMonitors()
+        both.when_truncated.append(lambda *found: lost.append(found))
+        both.join(monitor)
+        fetches(monitor, "mirror", 1)
+        brokers.watermarks[ORDERS.topic, 0] = 4
+        clock = count(10.0, 10.0)
+
+        def is_reported() -> bool:
+            monitor.tick(next(clock))
+            return bool(lost)
+
+        await until(is_reported)
+        assert lost == [("c", ORDERS)]
+        monitor.end()
