@@ -250,7 +250,7 @@ def _close(connection: Connection) -> None:
         connection.broker_transport.close()
     connection.client.transport.close()
     if connection.connected:
-        if not connection.responses.received:
+        if connection.in_flight and not connection.responses.received:
             connection.cluster.did_not_answer(connection.upstream.address)
         connection.listener.path.closed(connection)
     connection.note(CloseCause.SHUTDOWN)

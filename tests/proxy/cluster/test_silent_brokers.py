@@ -62,6 +62,17 @@ async def test_a_client_with_an_answer_leaves_the_order_as_it_is(well: FakeBroke
         assert r.listener.cluster.bootstrap == order
 
 
+async def test_a_client_that_leaves_within_its_request_leaves_the_order_as_it_is(well: FakeBroker) -> None:
+    async with rig() as r:
+        r.listener.cluster.bootstrap = order = (r.broker.address, well.address)
+        client = await r.client()
+        await client.send(request(KEY, 0, 1)[:-1])
+        await until(lambda: bool(r.broker.sides))
+        await client.leave()
+        await r.closed()
+        assert r.listener.cluster.bootstrap == order
+
+
 async def test_shoals_own_questions_go_to_another_broker(hung: FakeBroker, well: FakeBroker) -> None:
     leaders = Leaders(cluster_of(hung, well))
     with trio.move_on_after(DEADLINE) as scope:
