@@ -24,7 +24,9 @@ _ONE_BY_ONE: Final = frozenset(
         ErrorCode.CORRUPT_MESSAGE,  # the answer of 2.2 and 2.3 to a set
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_TIMESTAMP,
         ErrorCode.INVALID_RECORD,
+        ErrorCode.UNKNOWN_SERVER_ERROR,  # to a batch that cannot be decompressed: validated before anything is appended
     }
 )
 

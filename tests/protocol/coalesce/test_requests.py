@@ -237,6 +237,8 @@ def test_each_owner_of_a_set_gets_its_own_base_offset(version: int) -> None:
         (ErrorCode.corrupt_message, True),
         (ErrorCode.message_too_large, True),
         (ErrorCode.record_list_too_large, True),
+        (ErrorCode.invalid_timestamp, True),
+        (ErrorCode.unknown_server_error, True),
         (ErrorCode.not_leader_or_follower, False),
         (ErrorCode.request_timed_out, False),
     ],
