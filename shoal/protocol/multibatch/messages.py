@@ -15,6 +15,7 @@ from shoal.protocol.schema.composer import Values, compose
 from shoal.protocol.schema.headers import response_body, write_request_header
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
+from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import Buffer, write_int32
 
@@ -257,10 +258,12 @@ def fetch(topic: str, partition: int, offset: int) -> Values:
 
 
 def fetched(frame: Buffer, version: int, topic: str, partition: int) -> tuple[int, int, int]:
-    """Error code, and the record set's start and end in the frame."""
+    """Error code, and the record set's start and end in the frame. To a client over its quota a broker answers without
+    an error, and without a partition (`FetchContext.getThrottledResponse`).
+    """
     answer = read_fetch_response(frame, version)
-    if answer.error_code:
-        return answer.error_code, 0, 0
+    if answer.error_code or not answer.partitions:
+        return answer.error_code or ErrorCode.THROTTLING_QUOTA_EXCEEDED, 0, 0
     for row in answer.partitions:
         if (row.topic, row.partition) == (topic, partition):
             return row.error_code, row.start, row.end

@@ -19,6 +19,7 @@ from shoal.protocol.multibatch.sets import (
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import Buffer
 
 __all__ = ["NAME_A_TOPIC", "SCRATCH_PREFIX", "ProbePartition", "Trial", "refusal", "remedy_for"]
 
@@ -37,6 +38,7 @@ NAME_A_TOPIC: Final = (
     "probe-topic (shoal probe --topic)"
 )
 _RIGHTS: Final = f"let the client create and delete topics {SCRATCH_PREFIX}*; or {NAME_A_TOPIC}"
+_QUOTA: Final = "raise the quotas of Shoal's clients (consumer_byte_rate, request_percentage)"
 
 
 class ProbePartition(NamedTuple):
@@ -249,10 +251,14 @@ class Trial:
     def _read(self, position: int) -> Talk[list[ReadRecord]]:
         """Records from `position` on; empty if there are none yet."""
         values = messages.fetch(self._target.topic, self._target.partition, position)
-        frame, version = yield from self._dialogue.ask(ApiKey.FETCH, values)
-        error_code, start, end = messages.fetched(frame, version, self._target.topic, self._target.partition)
+
+        def read(frame: Buffer, version: int) -> tuple[int, int, int, Buffer]:
+            return *messages.fetched(frame, version, self._target.topic, self._target.partition), frame
+
+        error_code, start, end, frame = yield from self._dialogue.insist(ApiKey.FETCH, values, read)
         if error_code:
-            raise unproven(refusal(f"cannot read {self._target.topic}", error_code), remedy_for(error_code))
+            remedy = _QUOTA if error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED else remedy_for(error_code)
+            raise unproven(refusal(f"cannot read {self._target.topic}", error_code), remedy)
         try:
             return [record for record in read_back(frame, start, end) if record.offset >= position]
         except RemoteProtocolError as error:

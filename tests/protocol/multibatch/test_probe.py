@@ -62,6 +62,15 @@ def test_a_broker_that_stores_sets_whole_is_proven(plan: ProbePlan) -> None:
     assert (proof.identity.host, proof.identity.port) == ("127.0.0.1", 9092)
 
 
+@pytest.mark.parametrize("plan", [PLAN, NAMED])
+def test_a_quota_delays_what_is_read_and_says_nothing_of_the_broker(plan: ProbePlan) -> None:
+    assert judge(plan, throttled=3).proven
+    proof = judge(plan, throttled=1000)
+    assert proof.result is Result.UNKNOWN
+    assert "error 89 (THROTTLING_QUOTA_EXCEEDED)" in proof.why
+    assert "raise the quotas" in proof.remedy
+
+
 def test_the_scratch_topic_is_deleted_and_never_mirrored() -> None:
     broker = BatchBroker()
     proof = run(broker)

@@ -71,6 +71,7 @@ class Habits:
     passing: int = 0  # first produces to a topic that are answered as by a leader that does not know of it yet
     lags: int = 0  # reads of the end offset that do not show the last set yet
     batch_per_fetch: bool = False
+    throttled: int = 0  # first fetches that are answered without a partition, as to a client over its quota
     node_ids: tuple[int, ...] = (1,)
     cluster_id: str = "a-cluster"
     ranges: Mapping[int, tuple[int, int]] = field(default_factory=lambda: API_RANGES)
@@ -353,6 +354,8 @@ class BatchBroker:
         )
         topics = (_make(schema, "FetchableTopicResponse", topic=topic.topic, partitions=(answer,)),)
         fields = {"throttle_time": NO_TIME, "error_code": ErrorCode.none, "session_id": 0, "responses": topics}
+        if self.asked.count(ApiKey.FETCH) <= self.habits.throttled:
+            fields |= {"throttle_time": timedelta(seconds=1), "responses": ()}
         return _make(schema, "FetchResponse", **fields)
 
     def _as_fetched(self, base: int, stored: bytes) -> bytes:
