@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GONE_SECONDS", "QUIET_SECONDS", "Presence", "Seen", "named"]
 
-QUIET_SECONDS: Final = 5.0  # a consumer's heartbeat.interval.ms is 3 s: a client that works is never so quiet
+QUIET_SECONDS: Final = 5.0  # a consumer's heartbeat.interval.ms is 3 s: unless it is throttled, it is never so quiet
 GONE_SECONDS: Final = 1.0  # clients that connect anew for every request have none in between
 _NAMED: Final = 5  # clients in a log line
 
