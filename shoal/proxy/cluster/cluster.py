@@ -72,7 +72,7 @@ class Cluster:
         self.logs_in = settings.sasl is not None  # clients do not, then
         self.has_principal = self.logs_in or (settings.tls is not None and settings.tls.certificate is not None)
         self.tls = None if settings.tls is None else _context(settings.name, settings.tls)
-        self.contact = Contact()
+        self.contact = Contact(when_silent=self.did_not_answer)
         self._logins: list[BrokerLogin] = []
         self.upstream = self._upstream(settings.sasl, "sasl")
         self._may_have_tls: bool | None = None  # None: not tried
@@ -109,7 +109,9 @@ class Cluster:
         return partial(self._apply, settings, limits, made)
 
     def _apply(self, settings: ClusterSettings, limits: Limits, made: Cluster | None) -> None:
-        self.settings, self.bootstrap, self.limits = settings, settings.bootstrap, limits
+        if settings.bootstrap != self.settings.bootstrap:  # else those that do not answer are still the last ones
+            self.bootstrap = settings.bootstrap
+        self.settings, self.limits = settings, limits
         self.proofs.use(settings)
         if made is not None:
             self.logs_in, self.has_principal, self.tls = made.logs_in, made.has_principal, made.tls
@@ -117,7 +119,7 @@ class Cluster:
             self.upstream, self.anonymous = made.upstream, made.anonymous
             self._upstreams |= made._upstreams  # open connections and their lanes may have names that are gone
         for upstream in (self.upstream, self.anonymous, *self._upstreams.values()):
-            upstream.limits = limits
+            upstream.limits, upstream.contact = limits, self.contact
 
     def reread_secrets(self) -> list[Reread]:
         """Every login reads them anyway; this tells now whether the next one can."""
@@ -132,8 +134,8 @@ class Cluster:
         return (known,) if known else self.bootstrap
 
     def did_not_answer(self, address: Address | None) -> None:
-        """This broker accepts connections, or its kernel does. If it is a bootstrap broker, the others are tried first
-        from now on: with one that hangs, nothing else would find the cluster.
+        """It may accept connections, or its kernel does. If it is a bootstrap broker, the others are tried first from
+        now on: with one that hangs, nothing else would find the cluster.
         """
         if address in self.bootstrap:
             self.bootstrap = (*(one for one in self.bootstrap if one != address), address)

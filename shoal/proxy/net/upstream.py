@@ -96,6 +96,7 @@ class Contact:
     at: float | None = None  # trio's time; None: none was made
     failure: str | None = None  # None: it succeeded
     no_broker: str | None = None  # what answers there instead of a broker, when it was asked last
+    when_silent: Callable[[Address], None] = lambda address: None  # called if an attempt there had no answer in time
 
     @property
     def problem(self) -> str | None:
@@ -116,7 +117,7 @@ class Upstream:
         login: Login | None = None,
         contact: Contact | None = None,
     ) -> None:
-        self._contact = contact or Contact()
+        self.contact = contact or Contact()
         self.limits = limits
         self.tls = tls
         self._login = login
@@ -130,9 +131,13 @@ class Upstream:
             try:
                 with trio.fail_after(self.limits.connect_timeout):
                     made = await self._connect(address)
-                self._contact.note()
+                self.contact.note()
                 return made
+            except trio.Cancelled:  # by one with less time
+                self.contact.when_silent(address)
+                raise
             except trio.TooSlowError:
+                self.contact.when_silent(address)
                 failures.append(
                     f"{address}: no answer within {self.limits.connect_timeout:g} s (limits.connect-timeout)"
                 )
@@ -143,7 +148,7 @@ class Upstream:
                 refused = True
         what = "cannot log in at the broker" if refused else "cannot reach the broker"
         failure = f"{what}: {'; '.join(failures or ['no address is known'])}"
-        self._contact.note(failure)
+        self.contact.note(failure)
         raise UpstreamRefused(failure) if refused else UpstreamUnreachable(failure)
 
     async def _connect(self, address: Address) -> BrokerConnection:
