@@ -15,7 +15,7 @@ resent and stored once, counts once.
     cumulative  The mirror decompressed and made new batches. Records are counted by the minute of their batch's
                 newest timestamp, cumulatively. As a batch straddles minutes, the sums of source and target may differ
                 by at most the records of the largest batch. The target may also lack the records of a minute that
-                follow later ones in the source's log: the mirror may have put them into one batch.
+                closely follow later ones in the source's log: the mirror may have put them into one batch.
 
     rows ── packing.py, where they are read ──> packed rows ── Spark, by source partition ──> place.py ──> a row each
 

@@ -395,18 +395,25 @@ def _minutes(data: _Source, stored: Rows, tolerance: int) -> Named:
         "source_records": records[0],
         "target_records": records[1],
         "difference": difference,
-        "short": np.where(difference > allowed + _late(number, source, data.records), difference, 0),
+        "short": np.where(difference > allowed + _late(number, source, data.records, max(largest)), difference, 0),
         "over": np.where(-difference > allowed, -difference, 0),
     }
 
 
-def _late(number: Longs, minute: Longs, records: Longs) -> Longs:
-    """For each minute: records of it and before that follow a later one in the source's log. The mirror may put each
-    into a batch with that one. `minute`, `records`: of the batches in the order of the log."""
-    newest = np.maximum.accumulate(minute)
+def _late(number: Longs, minute: Longs, records: Longs, most: int) -> Longs:
+    """For each minute: records of it and before that follow a later one closely in the source's log. The mirror may put
+    each into a batch with that one. `minute`, `records`: of the batches in the order of the log; the log is seen as
+    blocks of `most` records, the largest batch. A batch of the mirror begins at most two blocks before its end.
+    """
+    at = np.searchsorted(number, minute)
+    block = (np.cumsum(records) - records) // max(most, 1)
+    of_block = np.zeros(len(at) + 2, np.int64)  # its newest; two empty ones go first
+    np.maximum.at(of_block, block + 2, at)
+    begun = np.maximum.accumulate(block * len(number) + at) - block * len(number)
+    newest = np.maximum.reduce([begun, of_block[block + 1], of_block[block]])
     late = np.zeros(len(number), np.int64)
-    np.add.at(late, np.searchsorted(number, minute), records)
-    np.subtract.at(late, np.searchsorted(number, newest), records)
+    np.add.at(late, at, records)
+    np.subtract.at(late, newest, records)
     found: Longs = np.cumsum(late)
     return found
 

@@ -208,7 +208,7 @@ def _minutes(found: AuditTables) -> Section:
     return Section(
         heading="Minutes in which the sums differ",
         says="By more records than the largest batch has, which may straddle two minutes; at the source, by more than "
-        "follow newer ones. This finds missing records where a mirror makes batches of its own. "
+        "closely follow newer ones. This finds missing records where a mirror makes batches of its own. "
         f"{_cut(found.minutes)}",
         content=[Table(columns=_MINUTES, rows=found.minutes.rows[:_SHOWN])],
     )

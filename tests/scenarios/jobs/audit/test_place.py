@@ -14,7 +14,7 @@ from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.scenarios.capture.decode import Decoder
 from shoal.scenarios.capture.rows import NameTable
 from shoal.scenarios.capture.schema import chosen
-from shoal.scenarios.jobs.audit.packing import BATCH, COLUMNS, IS_WRAPPED, PACKED, pack, seen
+from shoal.scenarios.jobs.audit.packing import BATCH, COLUMNS, IS_STORED, IS_WRAPPED, PACKED, pack, seen
 from shoal.scenarios.jobs.audit.place import audit_place
 from tests.scenarios.jobs.captures import one_chunk
 from tests.support.captures.synthetic import Array, Chunk
@@ -263,3 +263,21 @@ def test_a_loss_between_timestamps_that_are_not_in_order_is_found() -> None:
     kept = ~np.isin(np.arange(len(records)), np.argsort(records)[-40:])
     found = totals(copy.fetched, Chunk(rows=copy.target.rows[kept], names=copy.target.names))
     assert found["short"] == records[~kept].sum()
+
+
+def test_one_record_of_a_clock_that_is_ahead_does_not_excuse_a_loss_behind_it() -> None:
+    """The sum at the end does not show it either: as many other records are doubled later."""
+    minute = np.concatenate([[60], np.arange(200) // 10])
+    source = np.zeros(len(minute), BATCH)
+    source["source"] = source["other"] = np.arange(len(minute)) * 100
+    source["records"], source["max_timestamp"] = 100, minute * 60_000
+    target = source[np.concatenate([np.flatnonzero(minute != 3), np.flatnonzero(minute == 15)])]
+    target["source"], target["other"], target["flags"] = -1, np.arange(len(target)) * 100, IS_STORED
+    place = {"topic": "t", "partition": 0, "target_topic": "t", "target_partition": 0}
+    rows = [
+        {"direction": direction, **place, "batches": batches.tobytes()}
+        for direction, batches in (("fetched", source), ("produced", target))
+    ]
+    found = audit_place((pa.scalar("t"), pa.scalar(0, pa.int32())), pa.Table.from_pylist(rows, schema=PACKED), 1)
+    (counts,) = found["counts"].to_pylist()
+    assert (counts["records"], counts["target_records"], counts["short"]) == (20_100, 20_100, 1_000)
