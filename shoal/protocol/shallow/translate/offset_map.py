@@ -13,7 +13,7 @@ about records that were copied twice.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import NamedTuple
 
 from shoal.protocol.wire.types import TopicPartition
@@ -127,10 +127,10 @@ class _Log:
         del self.ranges[:count]
         return count
 
-    def forget(self, *source: str | int) -> int:
-        """A topic's or a partition's (the first fields of SourcePartition) -> how many."""
+    def forget(self, sources: Set[SourcePartition]) -> int:
+        """-> how many."""
         before = len(self.ranges)
-        self.ranges = [known for known in self.ranges if known.source[: len(source)] != source]
+        self.ranges = [known for known in self.ranges if known.source not in sources]
         return before - len(self.ranges)
 
 
@@ -187,12 +187,16 @@ class OffsetMap:
             self._count -= len(self._logs.pop(target).ranges)
         return bool(gone)
 
-    def forget_source(self, cluster: str, topic: str, partition: int | None = None) -> bool:
-        """The topic was deleted, and its offsets start again; or this partition has other records at its offsets since
-        an unclean leader election. -> whether anything was known.
+    def forget_source(self, cluster: str, topic: str) -> bool:
+        """The topic was deleted, and its offsets start again; -> whether anything was known."""
+        return self.forget_partitions({source for _, source in self.pairs() if source[:2] == (cluster, topic)})
+
+    def forget_partitions(self, sources: Set[SourcePartition]) -> bool:
+        """They have other records at their offsets since an unclean leader election; -> whether anything was known.
+
+        All at once: each call goes through all ranges.
         """
-        source = (cluster, topic) if partition is None else (cluster, topic, partition)
-        gone = sum(log.forget(*source) for log in self._logs.values())
+        gone = sum(log.forget(sources) for log in self._logs.values())
         self._count -= gone
         return gone > 0
 

@@ -6,7 +6,8 @@
     {"partitions": [number, topic, partition, source cluster, source topic, source partition]}
     {"begins": [topic, partition, offset]}          older ranges of this target partition have fallen off
     [number, target offset, source offset, records]
-    {"forget_target": topic}    {"forget_source": [cluster, topic]}    {"forget_source": [cluster, topic, partition]}
+    {"forget_target": topic}    {"forget_source": [cluster, topic]}
+    {"forget_partitions": [[cluster, topic, partition], ...]}    of the source
 
 Lines are added as records are appended, with one write for each request of a mirror: it goes to the page cache, so a
 killed Shoal has lost nothing, and no disk is waited for. A last line that is not complete does not count. At start-up,
@@ -102,8 +103,10 @@ def _apply(line: Any, state: OffsetsState, pairs: dict[int, _Pair]) -> None:
         case "forget_target":
             state.known.forget_target(str(value))
         case "forget_source":
-            cluster, topic, *partition = value
-            state.known.forget_source(str(cluster), str(topic), *map(int, partition))
+            cluster, topic = map(str, value)
+            state.known.forget_source(cluster, topic)
+        case "forget_partitions":
+            state.known.forget_partitions({SourcePartition(str(a), str(b), int(number)) for a, b, number in value})
         case _:
             raise ValueError(f"unknown: {name}")
 

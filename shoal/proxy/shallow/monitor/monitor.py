@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.protocol.shallow.monitor.gap import GapKind
 from shoal.protocol.shallow.monitor.mirrors import MAX_PARTITIONS, Copied, MirrorGap, Mirrors, mirror_name
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.events.logs import LogThrottle, event
@@ -22,7 +21,7 @@ from shoal.proxy.shallow.monitor.source_ends import SourceEnds
 from shoal.proxy.shallow.monitor.statistics import MirrorStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Set
 
     from shoal.protocol.shallow.envelope import EnvelopeKey
     from shoal.protocol.shallow.interlock.flow import Flow
@@ -70,7 +69,7 @@ class MirrorMonitor:
         self._asked_at = float("-inf")
         self._was_full = False
         self.producers = 0  # connections to the paired listener
-        self.when_truncated: list[Callable[[str, TopicPartition], None]] = []  # called with the cluster and a partition
+        self.when_truncated: list[Callable[[str, Set[TopicPartition]], None]] = []  # called with the cluster, too
         self.covered: Callable[[float], Iterable[tuple[str, Iterable[TopicPartition]]]] = lambda since: ()
 
     # -- fetch side --------------------------------------------------------------------------------------------------
@@ -200,6 +199,7 @@ class MirrorMonitor:
         asked_at = trio.current_time()
         found = await self._ends.ask({partition for _, partition, _ in due}, read_committed=read_committed)
         now = trio.current_time()
+        truncated = set[TopicPartition]()
         for (mirror, partition, copy), before in zip(due, given, strict=True):
             ends = found.get(partition)
             if ends is None or self.mirrors.get(mirror, partition) is not copy:
@@ -210,7 +210,10 @@ class MirrorMonitor:
             gap = copy.observe(ends.start, ends.end, given=before, asked_at=asked_at, now=now)
             if gap is not None:
                 self._report([MirrorGap(mirror, partition, gap)])
+                truncated.add(partition)
             self._warn_of_loss(mirror, partition, copy, now)
+        for report in self.when_truncated if truncated else ():
+            report(self._cluster.cluster_id or self._cluster.name, truncated)
 
     def _is_sure(self, mirror: str, partition: TopicPartition) -> bool:
         """A log that ends too early may be that of another topic of this name: its id must be known first."""
@@ -261,10 +264,6 @@ class MirrorMonitor:
         if gaps := list(found):
             self._warned -= {(gap.mirror, gap.partition) for gap in gaps}
             self.gaps.report(gaps)
-            for partition in dict.fromkeys(gap.partition for gap in gaps if gap.gap.kind is GapKind.TRUNCATED):
-                cluster, _ = self.source_of(self._cluster.name, partition.topic)
-                for truncated in self.when_truncated:
-                    truncated(cluster, partition)
 
     def statistics(self) -> MirrorStatistics:
         return MirrorStatistics(
@@ -321,7 +320,7 @@ class MirrorMonitors:
     def __init__(self) -> None:
         self._all: list[MirrorMonitor] = []
         self._producers = 0  # open connections
-        self.when_truncated: list[Callable[[str, TopicPartition], None]] = []
+        self.when_truncated: list[Callable[[str, Set[TopicPartition]], None]] = []
 
     def __iter__(self) -> Iterator[MirrorMonitor]:
         return iter(self._all)

@@ -11,7 +11,7 @@ from shoal.protocol.shallow.translate.offset_map import AppendedRange, SourcePar
 from shoal.proxy.shallow.files.offsets import OffsetsFile, OffsetsState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Set
     from pathlib import Path
 
     from shoal.protocol.shallow.unwrap.findings import OffsetsAppended
@@ -95,13 +95,14 @@ class Translation:
         if self._state.known.forget_target(topic):
             self._file.add(self._file.line({"forget_target": topic}))
 
-    def source_truncated(self, cluster: str, partition: TopicPartition) -> None:
-        """The source partition has lost records, and gives their offsets to others. From which offset on is not known:
+    def source_truncated(self, cluster: str, partitions: Set[TopicPartition]) -> None:
+        """The source partitions have lost records, and give their offsets to others. From which offset on is not known:
         the new leader may have appended some before it was asked.
         """
         self.flush()
-        if self._state.known.forget_source(cluster, *partition):
-            self._file.add(self._file.line({"forget_source": [cluster, *partition]}))
+        sources = {SourcePartition(cluster, *partition) for partition in partitions}
+        if self._state.known.forget_partitions(sources):
+            self._file.add(self._file.line({"forget_partitions": sorted(sources)}))
 
     def flush(self) -> None:
         """To the file."""

@@ -91,7 +91,7 @@ def test_a_source_partition_that_has_lost_records(path: Path) -> None:
     other = TopicPartition("A.orders", 1)
     translation.appended(OffsetsAppended(other, replace(KEY, partition=1), 0, 0, 10))
     append(translation, 0, 0)
-    translation.source_truncated("the-id", TopicPartition("orders", 0))
+    translation.source_truncated("the-id", {TopicPartition("orders", 0), TopicPartition("orders", 2)})
     append(translation, 8, 13)
     for _ in range(2):
         assert known(path) == [AppendedRange(13, 8, 10, SourcePartition("the-id", "orders", 0))]

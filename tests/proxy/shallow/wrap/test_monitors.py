@@ -4,6 +4,7 @@ listener learns of the source."""
 from __future__ import annotations
 
 from itertools import count
+from typing import TYPE_CHECKING
 
 from shoal.protocol.shallow.envelope import EnvelopeKey
 from shoal.protocol.shallow.monitor.in_transit import Span
@@ -12,14 +13,17 @@ from shoal.proxy.shallow.monitor.monitor import MirrorMonitor, MirrorMonitors
 from tests.support.group_brokers import GroupBrokers
 from tests.support.rig import rig, until
 
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
 ORDERS = TopicPartition("orders", 0)
 
 
-def fetches(monitor: MirrorMonitor, mirror: str, life: int) -> None:
+def fetches(monitor: MirrorMonitor, mirror: str, life: int, partition: TopicPartition = ORDERS) -> None:
     """The mirror gets an envelope of 10 records."""
     monitor.mirrors.connected(mirror, life)
-    monitor.mirrors.ask(mirror, life, ORDERS, 0, 0.0)
-    copy = monitor.mirrors.asked(mirror, life, ORDERS, 0)
+    monitor.mirrors.ask(mirror, life, partition, 0, 0.0)
+    copy = monitor.mirrors.asked(mirror, life, partition, 0)
     assert copy is not None
     copy.answer(0, 10, 0.0)
     copy.give([Span(10, None)], 100, 0.0)
@@ -61,16 +65,20 @@ async def test_an_envelope_counts_for_the_listener_that_made_it() -> None:
 
 
 async def test_a_source_that_has_lost_records_is_reported_to_the_unwrapping_listener() -> None:
-    """Other records get these offsets: nothing that is known of them is right any more."""
-    brokers = GroupBrokers({(ORDERS.topic, 0): 1, ("other", 0): 1})
-    lost: list[tuple[str, TopicPartition]] = []
+    """Other records get these offsets: nothing that is known of them is right any more. All partitions at once: a
+    broker may have led thousands of them.
+    """
+    others = TopicPartition("orders", 1)
+    brokers = GroupBrokers({ORDERS: 1, others: 1, ("other", 0): 1})
+    lost: list[tuple[str, AbstractSet[TopicPartition]]] = []
     async with rig() as r, brokers.running():
         r.listener.cluster.bootstrap = (brokers.bootstrap,)
         monitor, both = MirrorMonitor(r.listener), MirrorMonitors()
         both.when_truncated.append(lambda *found: lost.append(found))
         both.join(monitor)
         fetches(monitor, "mirror", 1)
-        brokers.watermarks[ORDERS.topic, 0] = 4
+        fetches(monitor, "mirror", 1, others)
+        brokers.watermarks[ORDERS] = brokers.watermarks[others] = 4
         clock = count(10.0, 10.0)
 
         def is_reported() -> bool:
@@ -78,5 +86,5 @@ async def test_a_source_that_has_lost_records_is_reported_to_the_unwrapping_list
             return bool(lost)
 
         await until(is_reported)
-        assert lost == [("c", ORDERS)]
+        assert lost == [("c", {ORDERS, others})]
         monitor.end()
