@@ -250,7 +250,8 @@ def _close(connection: Connection) -> None:
         connection.broker_transport.close()
     connection.client.transport.close()
     if connection.connected:
-        if connection.in_flight and not connection.responses.received:
+        # A reset does not wait: the broker has had no time to answer.
+        if connection.in_flight and not (connection.responses.received or connection.was_reset):
             connection.cluster.did_not_answer(connection.upstream.address)
         connection.listener.path.closed(connection)
     connection.note(CloseCause.SHUTDOWN)

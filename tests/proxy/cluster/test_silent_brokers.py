@@ -87,6 +87,18 @@ async def test_a_client_that_leaves_within_its_request_leaves_the_order_as_it_is
         assert r.listener.cluster.bootstrap == order
 
 
+async def test_a_client_that_resets_its_connection_leaves_the_order_as_it_is(well: FakeBroker) -> None:
+    """A broker that answers would be tried behind one that does not."""
+    async with rig(silent) as r:
+        r.listener.cluster.bootstrap = order = (r.broker.address, well.address)
+        client = await r.client()
+        await client.send(request(KEY, 0, 1))
+        await until(lambda: len(r.broker.received) == 1)
+        await client.reset()
+        await r.closed()
+        assert r.listener.cluster.bootstrap == order
+
+
 async def test_shoals_own_questions_go_to_another_broker(hung: FakeBroker, well: FakeBroker) -> None:
     leaders = Leaders(cluster_of(hung, well))
     with trio.move_on_after(DEADLINE) as scope:
