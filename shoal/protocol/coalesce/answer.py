@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from shoal.protocol.coalesce.joinable import LaneKey, PartitionBatch
 from shoal.protocol.messages.produce import ProducedPartition, read_produce_response
+from shoal.protocol.records.batch import CODEC_MASK
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import Buffer, PartitionRef
@@ -26,7 +27,6 @@ _ONE_BY_ONE: Final = frozenset(
         ErrorCode.RECORD_LIST_TOO_LARGE,
         ErrorCode.INVALID_TIMESTAMP,
         ErrorCode.INVALID_RECORD,
-        ErrorCode.UNKNOWN_SERVER_ERROR,  # to a batch that cannot be decompressed: validated before anything is appended
     }
 )
 
@@ -72,7 +72,7 @@ def read_joined_answer(
             raise RemoteProtocolError(f"the answer to Produce has {ref}, which was not sent, or has it twice")
         if len(parts) == 1:
             results[ref] = [BatchResult(answered.error_code, bytes(frame[answered.start : answered.end]))]
-        elif answered.error_code in _ONE_BY_ONE:
+        elif answered.error_code in _ONE_BY_ONE or _cannot_be_decompressed(answered.error_code, parts):
             split[ref] = answered.error_code
         else:
             results[ref] = list(_results(frame, answered, parts))
@@ -84,6 +84,13 @@ def read_joined_answer(
         results=results,
         split=split,
     )
+
+
+def _cannot_be_decompressed(error_code: int, parts: Sequence[PartitionBatch]) -> bool:
+    """May be so: a broker says no more of it, and it decompresses to check, before it appends. Without compression the
+    error has another cause, and something may have been appended.
+    """
+    return error_code == ErrorCode.UNKNOWN_SERVER_ERROR and any(part.header.attributes & CODEC_MASK for part in parts)
 
 
 def _results(frame: Buffer, one: ProducedPartition, parts: Sequence[PartitionBatch]) -> Iterator[BatchResult]:

@@ -238,7 +238,7 @@ def test_each_owner_of_a_set_gets_its_own_base_offset(version: int) -> None:
         (ErrorCode.message_too_large, True),
         (ErrorCode.record_list_too_large, True),
         (ErrorCode.invalid_timestamp, True),
-        (ErrorCode.unknown_server_error, True),
+        (ErrorCode.unknown_server_error, False),
         (ErrorCode.not_leader_or_follower, False),
         (ErrorCode.request_timed_out, False),
     ],
@@ -249,6 +249,12 @@ def test_a_set_is_split_where_nothing_was_appended_because_of_one_batch(error: E
     assert taken.split == (dict.fromkeys(sets, error.value) if is_split else {})
     (only,) = read_joined_answer(said, key, sets_of(9, ONE)).results.values()
     assert [verdict.error_code for verdict in only] == [error.value], "a lone batch keeps its error"
+
+
+def test_a_set_is_split_where_one_batch_may_not_be_decompressed() -> None:
+    said = answer(9, {("t1", 0): (ErrorCode.unknown_server_error, -1)})
+    sets = sets_of(9, ONE, encode_batch([RECORD], codec=Codec.LZ4))
+    assert read_joined_answer(said, LaneKey(9, 1, 0, None), sets).split == dict.fromkeys(sets, -1)
 
 
 def test_the_offset_of_a_set_may_be_too_large_for_its_batches() -> None:
