@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Folding", "fold_files", "fold_rows"]
 
-_TASK_BYTES: Final = 16 * 1024 * 1024
-"""Total size of the files that one task reads, if they are many and small."""
+_TASK_BYTES: Final = 128 * 1024 * 1024
+"""The most that a task reads, about: it folds all of its parts into one result, so fewer tasks give fewer rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +58,9 @@ def fold_files(spark: SparkSession, path: str, options: Mapping[str, str], foldi
     parts = _parts(source_of(path), Options.of(given))
     if parts is None:
         return fold_rows(read_index(spark, path, given), folding)
-    size = sum(part.size for part in parts)
-    tasks = min(len(parts), max(size // _TASK_BYTES, spark.sparkContext.defaultParallelism))
+    cores = spark.sparkContext.defaultParallelism
+    turns = ceil(sum(part.size for part in parts) / (_TASK_BYTES * cores))
+    tasks = min(len(parts), turns * cores)
     work = partial(_folded, tuple(parts), Options.of(given), folding.fold)
     return spark.range(0, len(parts), 1, max(tasks, 1)).mapInArrow(work, folding.schema)
 
@@ -75,7 +77,9 @@ def _parts(source: str, options: Options) -> Sequence[IndexSplit | ParquetPart] 
 def _folded(
     parts: Sequence[IndexSplit | ParquetPart], options: Options, fold: Fold, numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    for batch in numbers:
-        for number in batch["id"].to_pylist():
-            part = parts[number]
-            yield from fold(read_parquet(part, options) if isinstance(part, ParquetPart) else read_split(part, options))
+    chosen = (parts[number] for batch in numbers for number in batch["id"].to_pylist())
+    return fold(
+        rows
+        for part in chosen
+        for rows in (read_parquet(part, options) if isinstance(part, ParquetPart) else read_split(part, options))
+    )

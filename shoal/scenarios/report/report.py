@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
 
     from matplotlib.figure import Figure
 
@@ -74,7 +75,8 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """`tables`: for report.json, by the names of the Parquet tables. `summary`: further keys of report.json.
+    """`tables`: for report.json, by the names of the Parquet tables; a `Future` is awaited when the page is written.
+    `summary`: further keys of report.json.
 
     `origin`: lines of the footer: input, time range, selection."""
 
@@ -82,7 +84,7 @@ class Report:
     title: str
     facts: Sequence[Fact]
     sections: Sequence[Section]
-    tables: Mapping[str, Listed]
+    tables: Mapping[str, Listed | Future[Listed]]
     summary: Mapping[str, Any] = field(default_factory=dict)
     origin: Sequence[str] = ()
 

@@ -8,7 +8,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from shoal.scenarios.report.page import page
-from shoal.scenarios.report.report import Chart
+from shoal.scenarios.report.report import Chart, Listed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,18 +26,19 @@ def write_report(report: Report, out: Path) -> Path:
             if isinstance(chart, Chart):
                 chart.figure.savefig(out / f"{chart.name}.png", dpi=144)
                 chart.figure.set_layout_engine("none")  # the layout is final, for the page too
-    (out / "report.json").write_text(json.dumps(_as_json(report), indent=1, default=_plain) + "\n")
     path = out / f"{report.job}.html"
     path.write_text(page(report), encoding="utf-8")
+    (out / "report.json").write_text(json.dumps(_as_json(report), indent=1, default=_plain) + "\n")
     return path
 
 
 def _as_json(report: Report) -> dict[str, Any]:
+    tables = {name: each if isinstance(each, Listed) else each.result() for name, each in report.tables.items()}
     return {
         "job": report.job,
         **report.summary,
         "facts": [asdict(fact) for fact in report.facts],
-        "tables": {name: {"rows": each.total, "first": list(each.rows)} for name, each in report.tables.items()},
+        "tables": {name: {"rows": each.total, "first": list(each.rows)} for name, each in tables.items()},
     }
 
 

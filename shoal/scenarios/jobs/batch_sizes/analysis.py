@@ -21,7 +21,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from shoal.scenarios.jobs.batch_sizes.costs import FLOW
 from shoal.scenarios.jobs.batch_sizes.fold import COLUMNS, FOLDED, fold
 from shoal.scenarios.jobs.batch_sizes.gaps import LINK
-from shoal.scenarios.jobs.batch_sizes.shares import GROUP, SIZED, SUMS, sized
+from shoal.scenarios.jobs.batch_sizes.shares import GROUP, SIZED, sized
+from shoal.scenarios.jobs.batch_sizes.sizes import SUMS
 from shoal.scenarios.jobs.columns.bins import BELOW_ONE, PER_DOUBLING
 from shoal.scenarios.jobs.folding import Folding
 

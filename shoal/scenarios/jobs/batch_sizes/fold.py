@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from shoal.scenarios.jobs.batch_sizes.gaps import RUN, runs
-from shoal.scenarios.jobs.batch_sizes.sizes import COUNTED, counted
+from shoal.scenarios.jobs.batch_sizes.sizes import COUNTED, added, counted
 from shoal.scenarios.jobs.columns.groups import is_word
 from shoal.scenarios.jobs.columns.pieces import encoded, pieces
 
@@ -29,15 +29,22 @@ FOLDED: Final = pa.schema([*COUNTED, *(field for field in RUN if field.name not 
 """A row with a `connection` is a run, one without is a sum."""
 PIECE: Final = 1_000_000
 """Rows in memory at a time, about 200 MB."""
+_MERGED: Final = 200_000
+"""Sums in memory, about 20 MB."""
 
 
 def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """`batches`: with COLUMNS, in the order of their file. -> FOLDED."""
+    counts: list[pa.RecordBatch] = []
     for piece in pieces(batches, PIECE):
         rows = _of_clients(piece)
         if rows.num_rows:
-            yield _widened(counted(rows))
+            counts.append(counted(rows))
             yield _widened(runs(rows))
+        if sum(map(len, counts)) >= _MERGED:
+            yield from map(_widened, added(counts))
+            counts.clear()
+    yield from map(_widened, added(counts))
 
 
 def _of_clients(piece: pa.Table) -> pa.Table:

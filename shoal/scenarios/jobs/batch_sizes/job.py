@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from shoal.scenarios.jobs.batch_sizes.analysis import FOLDING, count_batches, count_gaps, sizes
 from shoal.scenarios.jobs.batch_sizes.costs import CLIENTS, FLOW, clients
 from shoal.scenarios.jobs.batch_sizes.report import BatchSizesTables, batch_sizes_report
-from shoal.scenarios.jobs.batch_sizes.shares import SUMS
+from shoal.scenarios.jobs.batch_sizes.sizes import SUMS
 from shoal.scenarios.jobs.folding import fold_files
 from shoal.scenarios.jobs.output.finish import finish
 from shoal.scenarios.jobs.output.tables import fault_facts, kept, listed, summed, written
@@ -43,12 +43,12 @@ def run(task: Task) -> int:
             bins=bins,
             gaps=gaps.result(),
             clients=Listed(total=len(found_clients), rows=found_clients),
-            sizes=all_sizes.result(),
+            sizes=all_sizes,
             topics=_topics(task),
             faults=faults.result(),
         )
+        finish(task, batch_sizes_report(found))
     folded.unpersist()
-    finish(task, batch_sizes_report(found))
     return 0
 
 

@@ -12,6 +12,7 @@ from shoal.scenarios.report.report import Chart, Column, Fact, Listed, Report, S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
 
     from matplotlib.ticker import FuncFormatter
 
@@ -32,7 +33,7 @@ class BatchSizesTables:
     bins: Sequence[Mapping[str, Any]]
     gaps: Sequence[Mapping[str, Any]]
     clients: Listed
-    sizes: Listed
+    sizes: Listed | Future[Listed]
     topics: Sequence[Mapping[str, Any]]
     faults: Sequence[Fact]
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shoal.scenarios.jobs.batch_sizes.sizes import SUMS
 from shoal.scenarios.jobs.columns.bins import middle
 from shoal.scenarios.jobs.columns.groups import grouped
 
@@ -20,10 +21,9 @@ if TYPE_CHECKING:
 
     from shoal.scenarios.jobs.columns.groups import Numbers
 
-__all__ = ["GROUP", "SIZED", "SUMS", "share_bins", "sized"]
+__all__ = ["GROUP", "SIZED", "share_bins", "sized"]
 
 GROUP: Final = ("cluster", "direction", "client", "topic", "partition", "codec", "hour")
-SUMS: Final = ("batches", "records", "bytes", "known_bytes", "known_raw_bytes")
 _PERCENTILES: Final = ((0.5, "p50"), (0.9, "p90"), (0.99, "p99"))
 _MEASURES: Final = ("bytes", "records")
 _TYPES: Final = {"partition": pa.int32(), "hour": pa.timestamp("us", tz="UTC")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -10,12 +10,16 @@ import pyarrow as pa
 from shoal.scenarios.jobs.columns.bins import bins_of
 from shoal.scenarios.jobs.columns.groups import grouped, summed
 
-__all__ = ["COUNTED", "counted"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["COUNTED", "SUMS", "added", "counted"]
 
 HEADER: Final = 61
 """Bytes of a batch before its records."""
 _HOUR_NS: Final = 3_600_000_000_000
 _NAMES: Final = ("cluster", "direction", "client", "topic")
+SUMS: Final = ("batches", "records", "bytes", "known_bytes", "known_raw_bytes")
 
 COUNTED: Final = pa.schema(
     [
@@ -25,7 +29,7 @@ COUNTED: Final = pa.schema(
         ("hour", pa.int64()),  # since 1970
         ("bytes_bin", pa.int32()),
         ("records_bin", pa.int32()),
-        *((name, pa.int64()) for name in ("batches", "records", "bytes", "known_bytes", "known_raw_bytes")),
+        *((name, pa.int64()) for name in SUMS),
     ]
 )
 """`known_bytes`, `known_raw_bytes`: compressed and raw size of the records in batches whose raw size is known."""
@@ -56,3 +60,12 @@ def counted(rows: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [pa.array(found[field.name]).cast(field.type) for field in COUNTED], schema=COUNTED
     )
+
+
+def added(counts: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Each: as COUNTED. -> the same, with one row for each group."""
+    keys = [name for name in COUNTED.names if name not in SUMS]
+    table = pa.Table.from_batches(counts, COUNTED).group_by(keys, use_threads=False)
+    sums = table.aggregate([(name, "sum") for name in SUMS])
+    found: list[pa.RecordBatch] = sums.rename_columns({f"{name}_sum": name for name in SUMS}).cast(COUNTED).to_batches()
+    return found

@@ -23,6 +23,8 @@ PER_DOUBLING: Final = 4
 BELOW_ONE: Final = -1
 MOST_BINS: Final = 256
 """More than the number of bins for 64-bit numbers, with BELOW_ONE."""
+_LOOKED_UP: Final = 1 << 21
+"""Most batches are smaller, and their gaps are some milliseconds; a table has 4 MiB."""
 
 
 def lower_edge(number: int) -> float:
@@ -36,7 +38,20 @@ def middle(number: int) -> float:
 
 def bins_of(values: npt.NDArray[Any], unit: int = 1) -> npt.NDArray[np.int64]:
     """Bins of integers in units of 1/`unit`. Compared as integers, so there is no rounding error at an edge."""
+    found: npt.NDArray[np.int64] = _bins_below(unit)[np.clip(values, 0, _LOOKED_UP - 1)].astype(np.int64)
+    large = np.flatnonzero(values >= _LOOKED_UP)
+    found[large] = _searched(values[large], unit)
+    return found
+
+
+def _searched(values: npt.NDArray[Any], unit: int) -> npt.NDArray[np.int64]:
     return np.searchsorted(_edges(unit), values, side="right") - 1
+
+
+@cache
+def _bins_below(unit: int) -> npt.NDArray[np.int16]:
+    """The bins of 0, 1, 2... Looking up takes a tenth of the time of searching."""
+    return _searched(np.arange(_LOOKED_UP), unit).astype(np.int16)
 
 
 @cache

@@ -17,6 +17,7 @@ from shoal.scenarios.capture.decode import arrow_schema
 from shoal.scenarios.capture.schema import chosen
 from shoal.scenarios.jobs.batch_sizes.analysis import count_gaps
 from shoal.scenarios.jobs.batch_sizes.fold import COLUMNS, FOLDED, fold
+from shoal.scenarios.jobs.batch_sizes.sizes import COUNTED, SUMS, added
 from shoal.scenarios.jobs.columns.bins import bins_of, lower_edge
 from shoal.scenarios.jobs.columns.groups import grouped, summed
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 SCHEMA = arrow_schema(chosen(COLUMNS))
 Row = dict[str, Any]
-SUMS = ("batches", "records", "bytes", "known_bytes", "known_raw_bytes")
 
 
 def a_row(**different: Any) -> Row:
@@ -77,20 +77,24 @@ def test_sums_of_any_pieces_are_those_of_all_rows(rows: list[Row], cuts: list[in
         if row["kind"] == "batch" and row["handling"] != "own" and not row["control"] and row["batch_bytes"]:
             bins = (row["time_ns"] // (3600 * 10**9), a_bin(row["batch_bytes"]), a_bin(row["records"]))
             known = row["raw_bytes"] is not None
-            added = (
+            values = (
                 1,
                 row["records"],
                 row["batch_bytes"],
                 known and row["batch_bytes"] - 61,
                 known and row["raw_bytes"],
             )
-            wanted[*(row[name] for name in names), *bins].update(dict(zip(SUMS, added, strict=True)))
+            wanted[*(row[name] for name in names), *bins].update(dict(zip(SUMS, values, strict=True)))
+    keys = (*names, "hour", "bytes_bin", "records_bin")
+    counts = [{name: each[name] for name in COUNTED.names} for each in folded(rows, cuts) if each["connection"] is None]
     found: dict[tuple[Any, ...], Counter[str]] = defaultdict(Counter)
-    for each in folded(rows, cuts):
-        if each["connection"] is None:
-            key = tuple(each[name] for name in (*names, "hour", "bytes_bin", "records_bin"))
-            found[key].update({name: each[name] for name in SUMS})
+    for each in counts:
+        found[*(each[name] for name in keys)].update({name: each[name] for name in SUMS})
     assert found == wanted
+    parts = [pa.RecordBatch.from_pylist(counts[at : at + 3], schema=COUNTED) for at in range(0, len(counts), 3)]
+    merged = [each for part in added(parts) for each in part.to_pylist()]
+    assert len(merged) == len(wanted)
+    assert {tuple(each[name] for name in keys): {name: each[name] for name in SUMS} for each in merged} == found
 
 
 def test_messages_of_old_formats_are_no_batches() -> None:
