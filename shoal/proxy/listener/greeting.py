@@ -68,13 +68,9 @@ class Greeting:
         local_host = plain_host(sock.getsockname()[0])
         return Client(transport=sock, peer=Address(plain_host(host), port), local_host=local_host)
 
-    async def receive(self, sock: socket.socket, guest: Guest, *, has_header: bool) -> Client:
-        """Raises OSError, GreetingFailed, and TooSlowError."""
-        client = self.now(sock)
-        with trio.fail_at(guest.login_by):
-            if has_header:
-                client = await self._behind_balancer(client, sock, guest)
-            return client if self._tls is None else await self._secure(client, sock, self._tls)
+    async def secure(self, client: Client, sock: socket.socket) -> Client:
+        """After the handshake, if there is one. Raises OSError and GreetingFailed."""
+        return client if self._tls is None else await self._secure(client, sock, self._tls)
 
     async def _secure(self, client: Client, sock: socket.socket, tls: TlsContext) -> Client:
         from shoal.proxy.net.tls.explain import Failure, explain_client
@@ -105,8 +101,9 @@ class Greeting:
             return str(error)
         return None
 
-    async def _behind_balancer(self, client: Client, sock: socket.socket, guest: Guest) -> Client:
-        """The client that a header tells of; it counts for its own address from now on."""
+    async def behind_balancer(self, client: Client, sock: socket.socket, guest: Guest) -> Client:
+        """The client that a header tells of; it counts for its own address from now on. Raises OSError and
+        GreetingFailed."""
         try:
             header = await _read_header(sock)
         except RemoteProtocolError as error:

@@ -129,8 +129,14 @@ class Reception:
         peer: Address,
         has_header: bool,
     ) -> None:
+        awaited = "PROXY protocol header" if has_header else "TLS handshake"
         try:
-            client = await greeting.receive(sock, guest, has_header=has_header)
+            client = greeting.now(sock)
+            with trio.fail_at(guest.login_by):
+                if has_header:
+                    client = await greeting.behind_balancer(client, sock, guest)
+                    peer, awaited = client.peer, "TLS handshake"
+                client = await greeting.secure(client, sock)
             if self._greeting is not greeting and self._is_shut_out(bound_port, client):
                 await _take_leave(sock)
                 raise GreetingFailed(CloseCause.DRAINED)
@@ -143,7 +149,6 @@ class Reception:
         except OSError as error:
             self._end(sock, guest, GreetingFailed(CloseCause.CLIENT_LOST, error.strerror or str(error)), peer)
         except trio.TooSlowError:
-            awaited = "PROXY protocol header" if has_header and not greeting.has_handshake else "TLS handshake"
             what = f"no {awaited} within {self._limits.login_timeout:g} s (limits.login-timeout)"
             self._end(sock, guest, GreetingFailed(CloseCause.LOGIN_TIMEOUT, what), peer)
         except Exception as error:  # one client must not end the others

@@ -196,6 +196,34 @@ async def test_a_header_that_does_not_end_is_given_up() -> None:
         assert await r.closed() == {CloseCause.LOGIN_TIMEOUT: 1}
 
 
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (V2_FROM[:20], "connection of 127.0.0.1 ended: no login in time: no PROXY protocol header within"),
+        (V2_FROM, "connection of 192.0.2.7 ended: no login in time: no TLS handshake within"),
+    ],
+)
+async def test_what_is_missing_before_a_handshake_and_of_whom_is_logged(
+    sent: bytes, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = Limits(login_timeout=0.3)
+    async with rig(proxy_protocol=LOCALHOST, limits=limits, tls=Tls.TO_CLIENTS) as r:
+        async with await trio.open_tcp_stream("127.0.0.1", r.listener.port) as stream:
+            await stream.send_all(sent)
+            assert await is_closed(Peer(stream))
+        assert await r.closed() == {CloseCause.LOGIN_TIMEOUT: 1}
+    assert words in caplog.text
+
+
+async def test_a_handshake_that_fails_behind_a_load_balancer_is_the_client_s(caplog: pytest.LogCaptureFixture) -> None:
+    async with rig(proxy_protocol=LOCALHOST, tls=Tls.TO_CLIENTS) as r:
+        async with await trio.open_tcp_stream("127.0.0.1", r.listener.port) as stream:
+            await stream.send_all(V2_FROM + request(UNKNOWN_KEY, 0, 1))
+            assert await is_closed(Peer(stream))
+        assert await r.closed() == {CloseCause.HANDSHAKE_FAILED: 1}
+    assert "connection of 192.0.2.7 ended: TLS handshake failed" in caplog.text
+
+
 async def test_the_address_of_the_header_is_checked_and_counted() -> None:
     access = AccessSettings(addresses=(ip_network("192.0.2.0/24"),), connections_per_address=1)
     async with rig(proxy_protocol=LOCALHOST, access=access) as r:
