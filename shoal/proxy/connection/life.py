@@ -36,7 +36,7 @@ from shoal.proxy.connection.client_session import ClientSession, NotAllowed, cre
 from shoal.proxy.connection.pending import OwnRequest, PendingAnswer
 from shoal.proxy.connection.state import Event, State
 from shoal.proxy.events.logs import event, more_of_this_kind
-from shoal.proxy.net.transport import VIEW, PeerLost, make_reset, says_something, until_readable
+from shoal.proxy.net.transport import VIEW, PeerLost, has_all, make_reset, says_something, until_readable
 from shoal.proxy.net.upstream import UpstreamFault, UpstreamLost, UpstreamRefused, UpstreamUnreachable
 from shoal.proxy.statistics import ANSWERED, GENTLE, LOST_ITS_BROKER, LOUD, PATIENT, CloseCause
 
@@ -50,6 +50,8 @@ __all__ = ["COMPLAINT_SECONDS", "serve"]
 log = logging.getLogger("shoal.connection")
 
 _FAULTS = RemoteProtocolError, PeerLost, UpstreamLost, UpstreamFault, NoPort  # of a pump
+
+_READING_SECONDS = 0.2  # for a client to read what it has received
 
 COMPLAINT_SECONDS = 10.0  # the same complaint of a listener is logged at most this often
 
@@ -221,14 +223,23 @@ def _note_end(connection: Connection, pump: Pump, ended: CloseCause) -> None:
 
 
 async def _close_gently(connection: Connection) -> None:
-    """FIN, then read until the client's FIN: closing with unread bytes would be a reset."""
+    """FIN, then read until the client's FIN: closing with unread bytes would be a reset, which may destroy answers that
+    the client has yet to read.
+
+    A client that sends long after it has everything reads nothing (acks=0), and all that it sends is lost: only a reset
+    lets it know.
+    """
+    transport = connection.client.transport
     with trio.move_on_after(connection.limits.close_seconds), suppress(OSError):
-        connection.client.transport.shutdown(socket.SHUT_WR)
+        transport.shutdown(socket.SHUT_WR)
+        reset_from = trio.current_time() + _READING_SECONDS
         while True:
-            await until_readable(connection.client.transport)
+            await until_readable(transport)
             with suppress(BlockingIOError):
-                if not connection.client.transport.recv_into(VIEW):
+                if not transport.recv_into(VIEW):
                     return
+            if trio.current_time() >= reset_from and has_all(transport):
+                return make_reset(transport)
 
 
 def _nothing_of_ours(connection: Connection) -> bool:

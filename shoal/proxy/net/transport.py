@@ -35,6 +35,7 @@ __all__ = [
     "Transport",
     "after",
     "buffered_by",
+    "has_all",
     "make_reset",
     "peer_has_left",
     "plain_socket",
@@ -50,7 +51,7 @@ BUFFER_SIZE = 512 * 1024
 VIEW = memoryview(bytearray(BUFFER_SIZE))
 
 _IOV_MAX = 1024  # Linux: more buffers in one sendmsg() are EMSGSIZE
-_TCP_ESTABLISHED = 1  # include/net/tcp_states.h
+_TCP_ESTABLISHED, _TCP_FIN_WAIT2 = 1, 5  # include/net/tcp_states.h
 _MIN_RTT, _MIN_RTT_AT = Struct("=I"), 148  # tcpi_min_rtt in struct tcp_info, microseconds (include/uapi/linux/tcp.h)
 _LINGER = Struct("ii")  # l_onoff, l_linger: socket(7)
 
@@ -104,6 +105,11 @@ def tune(sock: socket.socket, limits: Limits) -> None:
 def peer_has_left(transport: SocketTransport) -> bool:
     """True if the peer has closed or reset the connection, even if its earlier bytes are not all read (Linux)."""
     return transport.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
+
+
+def has_all(transport: SocketTransport) -> bool:
+    """True if the peer's kernel has all bytes and the FIN of this side, and the peer has yet to close (Linux)."""
+    return transport.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_FIN_WAIT2
 
 
 def round_trip(transport: SocketTransport) -> float:

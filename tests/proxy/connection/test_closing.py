@@ -286,3 +286,40 @@ async def test_a_drained_client_gets_its_last_answer_even_if_it_went_on_sending(
         await trio.testing.wait_all_tasks_blocked(0.02)
         assert await client.frame() == response(1, bytes(MIB))
         assert await client.at_end()
+
+
+async def test_a_client_that_sends_without_reading_learns_that_its_broker_has_closed() -> None:
+    """With acks=0: what it sends until then is lost."""
+    async with rig(limits=Limits(close_seconds=1000)) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1))
+        await client.frame()
+        await r.broker.sides[0].leave()
+
+        async def go_on() -> None:
+            while True:
+                await client.stream.send_all(request(UNKNOWN_KEY, 0, 2))
+                await trio.testing.wait_all_tasks_blocked(0.01)
+
+        with trio.fail_after(DEADLINE), pytest.raises(trio.BrokenResourceError):
+            await go_on()
+
+
+async def test_a_client_that_goes_on_sending_before_it_reads_gets_its_last_answer() -> None:
+    """Its kernel does not have all of the answer before it reads."""
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await broker.send(response(correlation_id(frame), bytes(MIB)))
+
+    async with rig(answer, limits=Limits(close_seconds=1000)) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1))
+        await until(lambda: len(r.broker.received) == 1)
+        connection = r.connection
+        r.server.drain()
+        await until(lambda: connection.cause is CloseCause.DRAINED)
+        end = trio.current_time() + 0.5
+        while trio.current_time() < end:
+            await client.send(request(UNKNOWN_KEY, 0, 2))
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert await client.frame() == response(1, bytes(MIB))
