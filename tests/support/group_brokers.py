@@ -35,13 +35,16 @@ class Group:
 
 @dataclass
 class GroupBrokers(MirrorBrokers):
-    """`errors`: the next answers of an API, before those that are right. A group is made by its first commit."""
+    """`errors`: the next answers of an API, before those that are right. A group is made by its first commit.
+    `over_quota`: first answers to Fetch, without a partition, as to a client over its quota.
+    """
 
     groups: dict[str, Group] = field(default_factory=dict)
     watermarks: dict[Partition, int] = field(default_factory=dict)  # other ends than those of probes
     errors: defaultdict[ApiKey, list[ErrorCode]] = field(default_factory=lambda: defaultdict(list))
     commits: list[tuple[str, Offsets]] = field(default_factory=list)
     asked: list[ApiKey] = field(default_factory=list)
+    over_quota: int = 0
 
     def _other(self, key: int, node_id: int, request: Any, make: Any) -> Any:
         answers = {
@@ -140,7 +143,7 @@ class GroupBrokers(MirrorBrokers):
     def _nothing(self, node_id: int, request: Any, make: Any, error: ErrorCode) -> Any:
         """A leader that is behind."""
         topics = []
-        for topic in request.topics:
+        for topic in request.topics if self.asked.count(ApiKey.FETCH) > self.over_quota else ():
             fields: dict[str, Any] = {"error_code": error, "high_watermark": 0, "last_stable_offset": 0, "records": b""}
             fields |= {"log_start_offset": 0, "aborted_transactions": ()}
             rows = [make("PartitionData", partition_index=row.partition, **fields) for row in topic.partitions]

@@ -115,6 +115,13 @@ class FetchResponse:
     aborted: tuple[AbortedTransaction, ...]
     node_endpoints: tuple[int, int] | None
 
+    @property
+    def is_over_quota(self) -> bool:
+        """The client is over its quota, so a broker that has read the whole request answers without a partition
+        (`FetchContext.getThrottledResponse`). Only outside a session; in one, it has nothing new.
+        """
+        return not self.error_code and not self.partitions
+
 
 _REQUEST = Walkers(
     MESSAGES["FetchRequest"],

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
+from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.translate.offset_map import AppendedRange, SourcePartition
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.cli.translate.command import main
+from shoal.proxy.cli.translate.read import Cannot, ClusterReader
 from shoal.proxy.config.problems import OperatorError
+from shoal.proxy.config.settings import ClusterSettings, Limits
 from shoal.proxy.shallow.files.offsets import OffsetsFile, OffsetsState
 from tests.support.group_brokers import Group, GroupBrokers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from trio.testing import MockClock
 
 SOURCE = SourcePartition("cluster", "orders", 0)
 TARGET = TopicPartition("A.orders", 0)
@@ -282,3 +287,19 @@ def test_a_group_with_nothing_at_the_chosen_cluster(tmp_path: Path) -> None:
     found = translated(tmp_path, clusters, "a", "--reset-file", str(file), "--at", "c")
     assert found == (None, "--at: nothing that g has committed is at c, too: without --at, all copies are shown")
     assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("answers", "says", "seconds"),
+    [(3, "has nothing of orders-0 at offset 0", 1.5), (1000, "raise the quotas of client id shoal-translate", 60)],
+)
+async def test_a_client_over_its_quota_reads_again(clock: MockClock, answers: int, says: str, seconds: float) -> None:
+    """A broker answers it without a partition, and without an error."""
+    brokers = at("id b", orders=0)
+    brokers.over_quota, brokers.ends["orders", 0] = answers, 200
+    async with brokers.running():
+        reader = ClusterReader(ClusterSettings(name="b", bootstrap=(brokers.bootstrap,)), Limits())
+        with closing(reader), pytest.raises(Cannot, match=says):
+            await reader.read(TopicPartition("orders", 0), 0, None)
+    assert trio.current_time() == pytest.approx(seconds, abs=0.5)
+    assert brokers.asked.count(ApiKey.FETCH) > min(answers, 100)

@@ -53,7 +53,8 @@ class ReadableSource(SourceBroker):
     """It answers Shoal's own Fetch requests from `log`, whatever the mirror has got.
 
     `own`: the offsets of these. `starts`: there is nothing below. `ends`: the log end offset, if it is not behind all.
-    `refuses`: the error of each answer.
+    `refuses`: the error of each answer. `over_quota`: so many answers after each one with records have no partition.
+    `most`: bytes of an answer.
     """
 
     log: bytes = WHOLE
@@ -61,12 +62,15 @@ class ReadableSource(SourceBroker):
     starts: int = 0
     ends: int = ANSWERS * SIZE
     refuses: ErrorCode = ErrorCode.none
+    over_quota: int = 0
+    most: int = MIB
     is_silent: bool = False
     takes: float = 0  # seconds for an answer
     said: set[tuple[int, int, int, int]] = field(default_factory=set)  # session id and epoch, leader epoch, log start
     is_closing: bool = False  # instead of an answer to Metadata
     address: Address | None = None
     hung: Address | None = None  # the leader of partition 1
+    _empty: int = 0
 
     async def answer(self, side: BrokerSide, frame: bytes) -> None:
         if self.is_closing and api_key(frame) == ApiKey.METADATA:
@@ -79,10 +83,16 @@ class ReadableSource(SourceBroker):
         session = request.session_id, request.session_epoch
         self.said.add((*session, asked.current_leader_epoch, asked.log_start_offset))
         await trio.sleep(self.takes)
-        if not self.is_silent:
+        if self._empty:
+            self._empty -= 1
+            entity = self.fetched(load_response_schema(1, OWN), {})
+            await side.send(response_frame(entity, correlation_id(frame)))
+        elif not self.is_silent:
             is_there = self.starts <= asked.fetch_offset <= self.ends
             error = self.refuses if is_there else ErrorCode.offset_out_of_range
-            found = b"" if error is not ErrorCode.none else self._from(asked.fetch_offset, asked.partition_max_bytes)
+            most = min(asked.partition_max_bytes, self.most)
+            found = b"" if error is not ErrorCode.none else self._from(asked.fetch_offset, most)
+            self._empty = self.over_quota if found else 0
             entity = self.fetched(load_response_schema(1, OWN), {(ORDERS, asked.partition): found}, error)
             await side.send(response_frame(entity, correlation_id(frame)))
 
@@ -275,6 +285,25 @@ async def test_a_slow_source_is_read_in_the_background(clock: MockClock) -> None
         await patiently(mirror, given, 20)
         assert len(source.own) == own + 1
         assert mirror.copied == logs(START + 1)
+
+
+async def test_a_quota_delays_what_is_read_again(clock: MockClock) -> None:
+    """A broker answers a client over its quota without a partition. What it has given before is kept."""
+    async with mirroring() as mirror:
+        source, mirror.producer.patience = source_of(mirror), 60
+        given = await mirror.fetch()
+        assert key_of(given[0]).batches == 2
+        checks_of(mirror).kept.clear()
+        source.over_quota, source.most = 3, 1
+        await patiently(mirror, given, 10)
+        assert mirror.copied == logs(START + 1)
+        given = await mirror.fetch()
+        checks_of(mirror).kept.clear()
+        source.over_quota = 1000
+        for _ in range(70):
+            _, message = await retry(mirror, given)
+            await trio.sleep(1)
+        assert "the quotas of client id shoal at the source" in (message or "")
 
 
 async def test_many_partitions_of_one_leader_are_read_in_a_row(clock: MockClock) -> None:

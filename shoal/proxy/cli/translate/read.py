@@ -24,6 +24,7 @@ from shoal.proxy.shallow.leaders import NoAnswer
 from shoal.proxy.shallow.monitor.source_ends import SourceEnds
 
 if TYPE_CHECKING:
+    from shoal.protocol.messages.fetch import FetchResponse
     from shoal.proxy.config.settings import ClusterSettings, Limits
 
 __all__ = ["MAX_RECORDS", "Cannot", "ClusterReader", "Window"]
@@ -34,6 +35,7 @@ _FETCH_BYTES = 1024 * 1024
 _MAX_BATCH_BYTES = 64 * 1024 * 1024  # decompressed
 _CLIENT_ID = "shoal-translate"
 _TRIES, _PAUSE = 20, 0.5  # while a coordinator is being elected
+_QUOTA_SECONDS = 60.0  # without a record: Kafka gives a client at its quota some every 30 s
 _NOT_YET = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 )
@@ -100,8 +102,7 @@ class ClusterReader:
         name = f"{partition.topic}-{partition.partition}"
         while at < end:
             request = encode_fetch_request(_CLIENT_ID, *partition, at, max_bytes=_FETCH_BYTES)
-            frame = await self._brokers.exchange(node_id, request)
-            fetched = read_fetch_response(frame, OWN_VERSION)
+            frame, fetched = await self._fetch(node_id, request)
             error_code = fetched.error_code or max((one.error_code for one in fetched.partitions), default=0)
             if error_code or len(fetched.partitions) != 1:
                 raise Cannot(f"cluster {self.name!r} answers {error_name(error_code)} for {name}")
@@ -124,6 +125,18 @@ class ClusterReader:
                 raise Cannot(f"cluster {self.name!r} has nothing of {name} at offset {at} (yet)")
             at = following
         return found
+
+    async def _fetch(self, node_id: int | None, request: bytes) -> tuple[bytes, FetchResponse]:
+        until = trio.current_time() + _QUOTA_SECONDS
+        while True:
+            frame = await self._brokers.exchange(node_id, request)
+            fetched = read_fetch_response(frame, OWN_VERSION)
+            if not fetched.is_over_quota:
+                return frame, fetched
+            if trio.current_time() >= until:
+                quotas = f"the quotas of client id {_CLIENT_ID} (consumer_byte_rate, request_percentage)"
+                raise Cannot(f"cluster {self.name!r} gives nothing: raise {quotas}")
+            await trio.sleep(_PAUSE)
 
     async def committed(self, group: str) -> dict[TopicPartition, int]:
         """The group's offsets. Raises Cannot."""

@@ -27,6 +27,10 @@ __all__ = ["NotAtSource", "SourceReader"]
 _GONE_SECONDS = 60.0
 _MAX_MISSING = 1_000  # partitions; a client may name any
 _ANSWER_SECONDS = 30.0  # so that a broker that hangs is asked anew
+# What was read before would have to be read again. Kafka gives a client at its quota some records every 30 s.
+_QUOTA_SECONDS = 60.0
+_QUOTA_PAUSE = 0.5  # and the broker makes its client wait, too
+_OVER_QUOTA = f"the quotas of client id {CLIENT_ID} at the source (consumer_byte_rate, request_percentage) are too low"
 _LONGEST_NAME = 249
 
 
@@ -77,10 +81,17 @@ class SourceReader(Leaders):
 
     async def _fetch(self, leader: int, partition: TopicPartition, offset: int, max_bytes: int) -> bytes:
         request = encode_fetch_request(CLIENT_ID, partition.topic, partition.partition, offset, max_bytes=max_bytes)
+        quota_until = trio.current_time() + _QUOTA_SECONDS
         try:
-            with trio.fail_after(_ANSWER_SECONDS):
-                frame = await self.exchange(leader, request)
-            fetched = read_fetch_response(frame, OWN_VERSION)
+            while True:
+                with trio.fail_after(_ANSWER_SECONDS):
+                    frame = await self.exchange(leader, request)
+                fetched = read_fetch_response(frame, OWN_VERSION)
+                if not fetched.is_over_quota:
+                    break
+                if trio.current_time() >= quota_until:
+                    raise NoAnswer(_OVER_QUOTA)
+                await trio.sleep(_QUOTA_PAUSE)
             answered = [one for one in fetched.partitions if (one.topic, one.partition) == partition]
             if len(answered) != 1:
                 raise NoAnswer(f"an answer about {len(fetched.partitions)} partitions, not about {partition.topic}")
