@@ -304,7 +304,9 @@ class FetchSession:
         most = self._settings.fetch_bytes
         question = LegacyFetch(max_wait_ms=0, min_bytes=_AT_ONCE, max_bytes=most, partitions=(wanted,))
         with suppress(UpstreamLost):
-            await self._ask(question)
+            answer = await self._ask(question)
+            while before.owed and answer.is_over_quota and self._connection.state is State.OPEN:
+                answer = await self._ask(question)
         source = self.held.sources.get(partition)
         if source is not None:
             source.follow(before)

@@ -163,6 +163,20 @@ async def test_a_large_message_taken_again_and_again_is_the_same() -> None:
         assert r.path.tally.resumed > 5
 
 
+async def test_a_quota_delays_the_rest_of_a_message_that_was_begun() -> None:
+    async with legacy_rig(chunk_bytes=CHUNK, budget_bytes=30 * MIB) as r:
+        sent = with_large_message(r, Codec.GZIP)
+        slow = await r.slow_consumer()
+        await slow.ask({PLACE: 20}, most=4 << 20)
+        await r.blocked(slow)
+        r.broker.over_quota = 3
+        (await r.path.fetches.budget.lease(30 * MIB, lambda: None)).release()
+        got = (await slow.answer())[PLACE].messages
+        assert got[0] == sent[20]
+        assert got == sent[20 : 20 + len(got)]
+        assert r.broker.over_quota == 0
+
+
 def compacted(r: LegacyRig) -> None:
     (batch,) = r.broker.log().batches
     made = [*records(0, 20), NewRecord(5, b"large", noise(2 * MIB)), *records(20, 20)]

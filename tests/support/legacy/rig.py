@@ -116,6 +116,7 @@ class LogBroker:
     sides: list[BrokerSide] = field(default_factory=list)
     throttle_ms: int = 0
     error: int = 0  # of a whole answer, which has no partitions then
+    over_quota: int = 0  # so many answers have no partitions, and no error
     silent: bool = False
     deaf: bool = False  # to all but Fetch
     cut_bytes: int = 0  # missing at the end of an answer's content
@@ -182,6 +183,9 @@ class LogBroker:
     def _body(self, asked: Mapping[Place, tuple[int, int]], max_bytes: int) -> bytes:
         if self.error:
             return struct.pack(">ihii", self.throttle_ms, self.error, 0, 0)
+        if self.over_quota:
+            self.over_quota -= 1
+            return struct.pack(">ihii", 1, 0, 0, 0)
         topics: list[bytes] = []
         whole = True
         for (topic, index), (offset, most) in asked.items():

@@ -112,6 +112,11 @@ class UpstreamAnswer:
     error_code: int
     partitions: tuple[Fetched, ...]
 
+    @property
+    def is_over_quota(self) -> bool:
+        """To a client over its quota a broker answers without a partition (`FetchContext.getThrottledResponse`)."""
+        return self.throttle_ms > 0 and not self.error_code and not self.partitions
+
 
 _REQUEST = Walkers(
     MESSAGES["FetchRequest"],
