@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
-from shoal.proxy.net.connect import connect, require_host
+from shoal.proxy.net.connect import RecentAddresses, connect, require_host
 
 if TYPE_CHECKING:
     import socket
@@ -121,6 +121,7 @@ class Upstream:
         self.limits = limits
         self.tls = tls
         self._login = login
+        self._recent = RecentAddresses()
         self._sessions: Sessions | None = None
         self._look: BrokerLook | None = None
 
@@ -152,7 +153,7 @@ class Upstream:
         raise UpstreamRefused(failure) if refused else UpstreamUnreachable(failure)
 
     async def _connect(self, address: Address) -> BrokerConnection:
-        sock = await connect(address, self.limits)
+        sock = await connect(address, self.limits, self._recent)
         transport: SocketTransport = sock
         try:
             if self.tls is not None:

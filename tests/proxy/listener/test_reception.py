@@ -103,6 +103,25 @@ async def test_refused_clients_are_reset_and_admitted_ones_get_all_bytes(tls: Tl
                 sock.recv(1)
 
 
+@pytest.mark.parametrize("tls", [TLS, Tls.BOTH])
+async def test_both_sockets_of_a_connection_have_keepalive_and_send_at_once(tls: Tls) -> None:
+    """Also the one to a broker whose address is remembered."""
+    expected = {
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY): 1,
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE): 1,
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE): 71,
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL): 12,
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT): 3,
+    }
+    async with rig(limits=Limits(keepalive_idle=71, keepalive_interval=12, keepalive_count=3), tls=tls) as r:
+        for _ in range(2):
+            await served(await r.client())
+        assert len(r.listener.connections) == 2
+        for connection in r.listener.connections:
+            for transport in (connection.client.transport, connection.upstream.transport):
+                assert {option: transport.getsockopt(*option) for option in expected} == expected
+
+
 async def test_a_client_gets_in_behind_many_refused_ones() -> None:
     async with rig(access=AccessSettings(connections_per_address=1), tls=Tls(0)) as r:
         await served(await r.client())
