@@ -108,6 +108,8 @@ async def _connect_to(address: _SocketAddress, limits: Limits) -> socket.socket:
         tune(sock, limits)
         code = sock.connect_ex(address.sockaddr)  # type: ignore[arg-type]
         if code == errno.EINPROGRESS:
+            code = sock.connect_ex(address.sockaddr)  # type: ignore[arg-type]
+        if code == errno.EALREADY:
             await wait_writable(sock)
             code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
