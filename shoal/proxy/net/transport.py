@@ -152,11 +152,10 @@ async def until_readable(transport: Transport) -> None:
 async def says_something(transport: SocketTransport) -> bool:
     """Wait for the first byte. False: the peer has closed or reset the connection."""
     while True:
-        await until_readable(transport)
         try:
             return bool(transport.recv(1, socket.MSG_PEEK))
         except BlockingIOError:
-            continue
+            await until_readable(transport)
         except OSError:
             return False
 
