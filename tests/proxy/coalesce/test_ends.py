@@ -283,7 +283,10 @@ async def test_a_lane_that_breaks_behind_an_answer_leaves_nothing() -> None:
         clients = await r.producers(2)
         for number, client in enumerate(clients):
             await client.send_only({number: batch("v")})
-        await until(lambda: not any(lane.policy.in_flight for lane in r.path._lanes.values()))
-        await until(lambda: r.path.held_bytes == 0)
+        path = r.path
+        assert isinstance(path, Undeliverable)
+        await until(lambda: path.faults == 1)
+        await until(lambda: not any(lane.policy.in_flight for lane in path._lanes.values()))
+        await until(lambda: path.held_bytes == 0)
         closed = r.server.listeners["test"].tally.closed
         closed[CloseCause.INTERNAL] = 0  # the rig allows none
