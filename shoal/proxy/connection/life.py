@@ -36,7 +36,7 @@ from shoal.proxy.connection.client_session import ClientSession, NotAllowed, cre
 from shoal.proxy.connection.pending import OwnRequest, PendingAnswer
 from shoal.proxy.connection.state import Event, State
 from shoal.proxy.events.logs import event, more_of_this_kind
-from shoal.proxy.net.transport import VIEW, PeerLost, has_all, make_reset, says_something, until_readable
+from shoal.proxy.net.transport import VIEW, PeerLost, has_all, make_reset, says_something, silent_for, until_readable
 from shoal.proxy.net.upstream import UpstreamFault, UpstreamLost, UpstreamRefused, UpstreamUnreachable
 from shoal.proxy.statistics import ANSWERED, GENTLE, LOST_ITS_BROKER, LOUD, PATIENT, CloseCause
 
@@ -51,7 +51,7 @@ log = logging.getLogger("shoal.connection")
 
 _FAULTS = RemoteProtocolError, PeerLost, UpstreamLost, UpstreamFault, NoPort  # of a pump
 
-_READING_SECONDS = 0.2  # for a client to read what it has received
+_READING_SECONDS = 5.0  # for a client to read its last answer, whatever keeps it (a garbage collector)
 
 COMPLAINT_SECONDS = 10.0  # the same complaint of a listener is logged at most this often
 
@@ -226,13 +226,13 @@ async def _close_gently(connection: Connection) -> None:
     """FIN, then read until the client's FIN: closing with unread bytes would be a reset, which may destroy answers that
     the client has yet to read.
 
-    A client that sends long after it has everything reads nothing (acks=0), and all that it sends is lost: only a reset
+    A client that sends long after its last answer reads nothing (acks=0), and all that it sends is lost: only a reset
     lets it know.
     """
     transport = connection.client.transport
     with trio.move_on_after(connection.limits.close_seconds), suppress(OSError):
+        reset_from = trio.current_time() + _READING_SECONDS - silent_for(transport)
         transport.shutdown(socket.SHUT_WR)
-        reset_from = trio.current_time() + _READING_SECONDS
         while True:
             await until_readable(transport)
             with suppress(BlockingIOError):

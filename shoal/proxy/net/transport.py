@@ -41,6 +41,7 @@ __all__ = [
     "plain_socket",
     "round_trip",
     "says_something",
+    "silent_for",
     "tune",
     "until_readable",
 ]
@@ -52,7 +53,9 @@ VIEW = memoryview(bytearray(BUFFER_SIZE))
 
 _IOV_MAX = 1024  # Linux: more buffers in one sendmsg() are EMSGSIZE
 _TCP_ESTABLISHED, _TCP_FIN_WAIT2 = 1, 5  # include/net/tcp_states.h
-_MIN_RTT, _MIN_RTT_AT = Struct("=I"), 148  # tcpi_min_rtt in struct tcp_info, microseconds (include/uapi/linux/tcp.h)
+# struct tcp_info (include/uapi/linux/tcp.h): tcpi_unacked, tcpi_last_data_sent (milliseconds ago), tcpi_notsent_bytes
+_SENT, _SENT_AT = Struct("=I16xI96xI"), 24
+_MIN_RTT, _MIN_RTT_AT = Struct("=I"), 148  # tcpi_min_rtt, microseconds
 _LINGER = Struct("ii")  # l_onoff, l_linger: socket(7)
 
 
@@ -110,6 +113,15 @@ def peer_has_left(transport: SocketTransport) -> bool:
 def has_all(transport: SocketTransport) -> bool:
     """True if the peer's kernel has all bytes and the FIN of this side, and the peer has yet to close (Linux)."""
     return transport.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_FIN_WAIT2
+
+
+def silent_for(transport: SocketTransport) -> float:
+    """Seconds since it has sent something; 0 while the peer's kernel does not have all, or where that is not known."""
+    info = transport.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SENT_AT + _SENT.size)
+    if len(info) < _SENT_AT + _SENT.size:
+        return 0.0
+    unacknowledged, milliseconds, unsent = _SENT.unpack_from(info, _SENT_AT)
+    return 0.0 if unacknowledged or unsent else milliseconds / 1000
 
 
 def round_trip(transport: SocketTransport) -> float:

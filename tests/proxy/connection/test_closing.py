@@ -18,9 +18,24 @@ from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.net.upstream import Upstream, UpstreamUnreachable
 from shoal.proxy.statistics import CloseCause
 from tests.support.held_answers import HeldAnswers
-from tests.support.rig import DEADLINE, BrokerSide, api_key, correlation_id, echo, request, response, rig, silent, until
+from tests.support.rig import (
+    DEADLINE,
+    TLS,
+    BrokerSide,
+    Tls,
+    api_key,
+    correlation_id,
+    echo,
+    request,
+    response,
+    rig,
+    silent,
+    until,
+)
 
 if TYPE_CHECKING:
+    from trio.testing import MockClock
+
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.listener.listener import Listener
@@ -288,7 +303,7 @@ async def test_a_drained_client_gets_its_last_answer_even_if_it_went_on_sending(
         assert await client.at_end()
 
 
-async def test_a_client_that_sends_without_reading_learns_that_its_broker_has_closed() -> None:
+async def test_a_client_that_sends_without_reading_learns_that_its_broker_has_closed(clock: MockClock) -> None:
     """With acks=0: what it sends until then is lost."""
     async with rig(limits=Limits(close_seconds=1000)) as r:
         client = await r.client()
@@ -299,10 +314,30 @@ async def test_a_client_that_sends_without_reading_learns_that_its_broker_has_cl
         async def go_on() -> None:
             while True:
                 await client.stream.send_all(request(UNKNOWN_KEY, 0, 2))
-                await trio.testing.wait_all_tasks_blocked(0.01)
+                await trio.sleep(0.1)
 
         with trio.fail_after(DEADLINE), pytest.raises(trio.BrokenResourceError):
             await go_on()
+
+
+@pytest.mark.parametrize("tls", [TLS, Tls.TO_CLIENTS])
+async def test_a_client_that_pauses_may_send_before_it_reads_its_last_answers(tls: Tls, clock: MockClock) -> None:
+    """Its kernel has them, and many clients give a connection up when they cannot send."""
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await echo(broker, frame)
+        if correlation_id(frame) == 2:
+            await broker.leave()
+
+    async with rig(answer, limits=Limits(close_seconds=1000), tls=tls) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1) + request(UNKNOWN_KEY, 0, 2))
+        await until(lambda: r.connection.state is State.CLOSING)
+        end = trio.current_time() + 3
+        while trio.current_time() < end:
+            await client.send(request(UNKNOWN_KEY, 0, 3))
+            await trio.sleep(0.5)
+        assert [correlation_id(b"1234" + await client.frame()) for _ in range(2)] == [1, 2]
 
 
 async def test_a_client_that_goes_on_sending_before_it_reads_gets_its_last_answer() -> None:
