@@ -109,6 +109,7 @@ class AbortedTransaction(NamedTuple):
 class FetchResponse:
     """`error_code` and `session_id` are 0 below v7; `node_endpoints` is the content of that tagged field (v16+)."""
 
+    throttle_ms: int
     error_code: int
     session_id: int
     partitions: tuple[FetchedPartition, ...]
@@ -137,7 +138,7 @@ _REQUEST = Walkers(
 
 _RESPONSE = Walkers(
     MESSAGES["FetchResponse"],
-    ("ErrorCode = 0", "SessionId = 0", "start NodeEndpoints = None", "end NodeEndpoints = None"),
+    ("ThrottleTimeMs", "ErrorCode = 0", "SessionId = 0", "start NodeEndpoints = None", "end NodeEndpoints = None"),
     Rows(
         "Responses.Partitions",
         (
@@ -225,8 +226,9 @@ def read_fetch_response(frame: Buffer, version: int) -> FetchResponse:
     """A whole response frame. Raises RemoteProtocolError, or UnsupportedVersion outside v4-v18."""
     walk = _RESPONSE[version]
     found = walk(frame, response_body(frame, ApiKey.FETCH, version), len(frame))
-    error_code, session_id, start, end, partitions, aborted = found
+    throttle_ms, error_code, session_id, start, end, partitions, aborted = found
     return FetchResponse(
+        throttle_ms=throttle_ms,
         error_code=error_code,
         session_id=session_id,
         partitions=tuple(partitions),

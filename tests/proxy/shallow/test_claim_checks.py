@@ -5,6 +5,7 @@ The clock jumps when all tasks wait.
 
 from __future__ import annotations
 
+import struct
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,7 @@ class ReadableSource(SourceBroker):
 
     `own`: the offsets of these. `starts`: there is nothing below. `ends`: the log end offset, if it is not behind all.
     `refuses`: the error of each answer. `over_quota`: so many answers after each one with records have no partition.
-    `most`: bytes of an answer.
+    `throttle`: seconds for which it reads nothing after such an answer. `most`: bytes of an answer.
     """
 
     log: bytes = WHOLE
@@ -63,6 +64,7 @@ class ReadableSource(SourceBroker):
     ends: int = ANSWERS * SIZE
     refuses: ErrorCode = ErrorCode.none
     over_quota: int = 0
+    throttle: int = 0
     most: int = MIB
     is_silent: bool = False
     takes: float = 0  # seconds for an answer
@@ -86,7 +88,10 @@ class ReadableSource(SourceBroker):
         if self._empty:
             self._empty -= 1
             entity = self.fetched(load_response_schema(1, OWN), {})
-            await side.send(response_frame(entity, correlation_id(frame)))
+            answer = bytearray(response_frame(entity, correlation_id(frame)))
+            struct.pack_into(">i", answer, 8, self.throttle * 1000)
+            await side.send(bytes(answer))
+            await trio.sleep(self.throttle)
         elif not self.is_silent:
             is_there = self.starts <= asked.fetch_offset <= self.ends
             error = self.refuses if is_there else ErrorCode.offset_out_of_range
@@ -304,6 +309,21 @@ async def test_a_quota_delays_what_is_read_again(clock: MockClock) -> None:
             _, message = await retry(mirror, given)
             await trio.sleep(1)
         assert "the quotas of client id shoal at the source" in (message or "")
+
+
+async def test_a_broker_that_delays_a_client_over_its_quota_is_not_silent(clock: MockClock) -> None:
+    """A batch above some 10 s of the quota never comes, and the broker says so again and again, after a minute each."""
+    async with mirroring() as mirror:
+        source, mirror.producer.patience = source_of(mirror), 60
+        given = await mirror.fetch()
+        checks_of(mirror).kept.clear()
+        source.over_quota, source.throttle, source.most = 1000, 50, 1
+        messages = []
+        for _ in range(70):
+            messages.append((await retry(mirror, given))[1] or "")
+            await trio.sleep(1)
+        assert any("the quotas of client id shoal at the source" in message for message in messages)
+        assert not any("no answer within" in message for message in messages)
 
 
 async def test_many_partitions_of_one_leader_are_read_in_a_row(clock: MockClock) -> None:

@@ -29,7 +29,7 @@ _MAX_MISSING = 1_000  # partitions; a client may name any
 _ANSWER_SECONDS = 30.0  # so that a broker that hangs is asked anew
 # What was read before would have to be read again. Kafka gives a client at its quota some records every 30 s.
 _QUOTA_SECONDS = 60.0
-_QUOTA_PAUSE = 0.5  # and the broker makes its client wait, too
+_QUOTA_PAUSE = 0.5
 _OVER_QUOTA = f"the quotas of client id {CLIENT_ID} at the source (consumer_byte_rate, request_percentage) are too low"
 _LONGEST_NAME = 249
 
@@ -89,9 +89,12 @@ class SourceReader(Leaders):
                 fetched = read_fetch_response(frame, OWN_VERSION)
                 if not fetched.is_over_quota:
                     break
-                if trio.current_time() >= quota_until:
+                pause = max(fetched.throttle_ms / 1000, _QUOTA_PAUSE)  # the broker reads nothing before
+                left = quota_until - trio.current_time()
+                await trio.sleep(min(pause, max(left, 0)))
+                if pause >= left:
+                    self._drop(leader)  # over a new connection it answers at once
                     raise NoAnswer(_OVER_QUOTA)
-                await trio.sleep(_QUOTA_PAUSE)
             answered = [one for one in fetched.partitions if (one.topic, one.partition) == partition]
             if len(answered) != 1:
                 raise NoAnswer(f"an answer about {len(fetched.partitions)} partitions, not about {partition.topic}")
