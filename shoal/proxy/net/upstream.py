@@ -160,6 +160,7 @@ class Upstream:
                 transport = await self._shake_hands(sock, self.tls, address)
             session = await self._login.login(transport, address) if self._login is not None else None
         except BaseException:
+            self._recent.forget(address)  # another address of the name may be better
             transport.close()
             raise
         return BrokerConnection(transport, address, session)

@@ -11,11 +11,15 @@ import trio
 
 from shoal.proxy.config.settings import Address, Limits
 from shoal.proxy.net.connect import RECENT_SECONDS, RecentAddresses, connect
+from shoal.proxy.net.upstream import LoginFailed, Upstream, UpstreamRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trio.testing import MockClock
+
+    from shoal.proxy.net.transport import SocketTransport
+    from shoal.proxy.net.upstream import Session
 
 LIMITS = Limits()
 
@@ -167,3 +171,30 @@ async def test_no_more_names_than_the_limit_are_remembered(brokers: Brokers) -> 
         await client.reached()
         assert dns.asked == asked
     assert len(client.recent) == 2
+
+
+class PickyLogin:
+    """Only the broker at this address lets Shoal in."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+
+    async def login(self, transport: SocketTransport, address: Address) -> Session:
+        assert isinstance(transport, socket.socket)
+        if transport.getpeername()[0] != self.host:
+            raise LoginFailed("not here")
+        return None  # type: ignore[return-value]
+
+
+async def test_one_that_accepts_and_does_not_let_shoal_in_is_forgotten(brokers: Brokers) -> None:
+    """Names with several addresses are often resolved to another one first each time."""
+    brokers.start("127.0.0.2")
+    dns = Dns("127.0.0.1", "127.0.0.2")
+    address = Client(brokers, dns).address
+    upstream = Upstream(LIMITS, login=PickyLogin("127.0.0.2"))
+    with pytest.raises(UpstreamRefused):
+        await upstream.connect([address])
+    dns.hosts = ("127.0.0.2", "127.0.0.1")
+    for _ in range(2):
+        (await upstream.connect([address])).transport.close()
+    assert dns.asked == 2
