@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["ParquetPart", "parquet_parts", "read_parquet"]
 
 _ROWS = 250_000  # of a batch
+_TYPES = {pa.string(): pa.dictionary(pa.int32(), pa.string())}  # as it is read: a task joins the rows of several files
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,8 @@ def _divided(file: Path, split: int) -> list[ParquetPart]:
 def read_parquet(part: ParquetPart, options: Options) -> Iterator[pa.RecordBatch]:
     """Rows in the order of the file; a column that the file lacks is null."""
     schema = arrow_schema(chosen(options.columns))
-    strings = [column.name for column in chosen(options.columns) if column.type is Type.STRING]
+    names = set(pq.read_schema(part.path).names)
+    strings = [column.name for column in chosen(options.columns) if column.type is Type.STRING and column.name in names]
     with pq.ParquetFile(part.path, read_dictionary=strings) as file:
         groups = range(part.start, file.num_row_groups if part.end is None else part.end)
         for batch in file.iter_batches(_ROWS, row_groups=list(groups), columns=schema.names, use_threads=False):
@@ -72,7 +74,7 @@ def read_parquet(part: ParquetPart, options: Options) -> Iterator[pa.RecordBatch
 
 
 def _filled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = {field.name: pa.nulls(batch.num_rows, field.type) for field in schema}
+    columns = {field.name: pa.nulls(batch.num_rows, _TYPES.get(field.type, field.type)) for field in schema}
     columns |= {name: batch[name] for name in batch.schema.names}
     return pa.RecordBatch.from_pydict(columns)
 

@@ -78,9 +78,14 @@ def test_conditions_choose_rows_of_parquet_files(parquet: Path, whole: pa.Table)
     assert read(parquet, 1, **MIDDLE).to_pylist() == wanted
 
 
-def test_a_column_that_a_file_lacks_is_null(tmp_path: Path, whole: pa.Table) -> None:
-    pq.write_table(whole.drop_columns(["raw_bytes"]), tmp_path / "old.parquet")
-    assert read(tmp_path / "old.parquet", 1)["raw_bytes"].null_count == 6_000
+@pytest.mark.parametrize("name", ["raw_bytes", "codec"])
+def test_a_column_that_a_file_lacks_is_null(tmp_path: Path, whole: pa.Table, name: str) -> None:
+    pq.write_table(whole.drop_columns([name]), tmp_path / "old.parquet")
+    assert read(tmp_path / "old.parquet", 1)[name].null_count == 6_000
+    pq.write_table(whole, tmp_path / "new.parquet")
+    options = Options.of({"path": str(tmp_path), "columns": ",".join(FOLDING.columns)})
+    rows = (batch for part in parquet_parts(tmp_path, 1) for batch in read_parquet(part, options))
+    assert sum(batch.num_rows for batch in FOLDING.fold(rows)) > 0, "one task reads both"
 
 
 @pytest.mark.parametrize("given", [{}, MIDDLE])
