@@ -36,16 +36,20 @@ _MOST_BYTES: Final = 1024 * 1024  # of an answer
 _PEER = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
-async def serve_control(directory: Path, reload: Callable[[], Awaitable[Mapping[str, object]]]) -> None:
-    """Until cancelled. Without the socket, Shoal goes on: SIGHUP does the same."""
+async def serve_control(
+    directory: Path, reload: Callable[[], Awaitable[Mapping[str, object]]], is_ours: Callable[[], bool]
+) -> None:
+    """Until cancelled. Without the socket, Shoal goes on: SIGHUP does the same.
+
+    `is_ours`: no Shoal has taken over the directory. One that has puts its own socket there at any moment.
+    """
     try:
-        sock = _bound(directory)
+        sock, inode = _bound(directory)
     except OSError as error:
         text = (
             f"shoal reload will not reach this process: cannot make {directory / NAME}: {error.strerror}; SIGHUP will"
         )
         return log.warning("control-failed", extra=event(text, file=str(directory / NAME), error=error.strerror))
-    inode = os.stat(directory / NAME).st_ino
     try:
         listening, throttle = trio.socket.from_stdlib_socket(sock), LogThrottle()
         async with trio.open_nursery() as clients:
@@ -53,13 +57,13 @@ async def serve_control(directory: Path, reload: Callable[[], Awaitable[Mapping[
                 clients.start_soon(_serve, await accept(listening, throttle), reload)
     finally:
         with suppress(OSError):
-            if os.stat(directory / NAME).st_ino == inode:  # else another Shoal has taken over
+            if is_ours() and os.stat(directory / NAME).st_ino == inode:
                 os.unlink(directory / NAME)
         sock.close()
 
 
-def _bound(directory: Path) -> socket.socket:
-    """Replaces that of a process that has ended, or hands over. Raises OSError."""
+def _bound(directory: Path) -> tuple[socket.socket, int]:
+    """-> the socket and its file's inode. Replaces that of a process that has ended, or hands over. Raises OSError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.setblocking(False)
     there = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -68,13 +72,14 @@ def _bound(directory: Path) -> socket.socket:
         sock.bind(f"/proc/self/fd/{there}/{new}")  # a path of a socket has at most 107 bytes
         os.chmod(new, 0o600, dir_fd=there)
         sock.listen(8)
+        inode = os.stat(new, dir_fd=there).st_ino
         os.rename(new, NAME, src_dir_fd=there, dst_dir_fd=there)
     except OSError:
         sock.close()
         raise
     finally:
         os.close(there)
-    return sock
+    return sock, inode
 
 
 async def _serve(client: trio.socket.SocketType, reload: Callable[[], Awaitable[Mapping[str, object]]]) -> None:

@@ -76,6 +76,10 @@ class StateDirectory:
         directory._is_ours = False
         return directory
 
+    @property
+    def is_ours(self) -> bool:
+        return self._is_ours
+
     def note_pid(self) -> None:
         """This process has it."""
         self._is_ours = True

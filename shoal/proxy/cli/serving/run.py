@@ -150,7 +150,10 @@ class _Run:
             if source.file is not None:
                 everything.start_soon(watch_file, source.file, source.identity, partial(reloads.ask, files_too=False))
             if source.load is not None and settings.state_dir is not None:
-                self._control = partial(serve_control, settings.state_dir, partial(_reload_and_tell, server, reloads))
+                directory, reload = held.directory, partial(_reload_and_tell, server, reloads)
+                self._control = partial(
+                    serve_control, settings.state_dir, reload, lambda: directory is None or directory.is_ours
+                )
 
         await serve(
             settings,
