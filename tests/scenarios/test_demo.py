@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,9 +19,10 @@ from shoal.protocol.wire.compression import Codec
 from shoal.proxy.config.settings import Address
 from shoal.scenarios.demo.__main__ import parser
 from shoal.scenarios.demo.ends import read_ends, request
-from shoal.scenarios.demo.measure import STALL_S, Cast, Sample, watch
+from shoal.scenarios.demo.measure import STALL_S, Cast, Measured, Sample, watch
+from shoal.scenarios.demo.mirror_run import MirrorRun
 from shoal.scenarios.demo.page import demo_page
-from shoal.scenarios.demo.phases import Phases
+from shoal.scenarios.demo.phases import Phase, Phases
 from shoal.scenarios.demo.plan import ALONE, LARGE, SMALL, Plan, Turn, mirror_spec
 from shoal.scenarios.demo.report import DemoRun, Ratio, Report, as_json
 from shoal.scenarios.demo.table import as_table
@@ -295,6 +297,19 @@ async def test_watch_names_the_process_that_ended(autojump_clock: trio.testing.M
         await watch(cast_of(FakeProcess("mirror"), dead), lambda: 5, 10, lambda _: None)
 
 
+async def test_watch_names_a_process_that_ends_while_it_is_looked_at(autojump_clock: trio.testing.MockClock) -> None:
+    mirror = FakeProcess("mirror")
+
+    def show(_: int) -> None:
+        """Its memory is gone before its parent can learn how it ended."""
+        if trio.current_time() > 1:
+            mirror.running, mirror.exit_code = False, 3
+        raise ProcessLookupError("process 7 has ended")
+
+    with pytest.raises(NotReady, match=r"mirror ended with 3 after 5 records\n.*mirror's log"):
+        await watch(cast_of(mirror), lambda: 5, 10, show)
+
+
 async def test_watch_gives_up_when_nothing_moves(autojump_clock: trio.testing.MockClock) -> None:
     with pytest.raises(NotReady, match="no record arrived for 60 s after 5"):
         await watch(cast_of(FakeProcess("mirror")), lambda: 5, 10, lambda _: None)
@@ -307,6 +322,62 @@ async def test_watch_tells_when_the_target_is_gone(autojump_clock: trio.testing.
 
     with pytest.raises(NotReady, match=r"the target does not answer .* closed the connection"):
         await watch(cast_of(FakeProcess("mirror")), gone, 10, lambda _: None)
+
+
+# -- a mirror that runs out of memory ----------------------------------------------------------------------------------
+
+OUT_OF_MEMORY = (
+    "MirrorMaker 2 ended with 3 after 5 records\nTerminating due to java.lang.OutOfMemoryError: Java heap space"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailingRun(MirrorRun):
+    """Its mirror ends with each of `ends`, one after the other, then copies everything."""
+
+    ends: list[str]
+    tried: list[str]
+
+    async def _mirrored(self, turn: Turn, phase: Phase) -> tuple[str, Measured]:
+        self.tried.append(turn.alias)
+        if self.ends:
+            raise NotReady(self.ends.pop(0))
+        return turn.alias, Measured(wall_s=1.0, cpu_s={}, peak_mib={}, samples=())
+
+
+@pytest.mark.parametrize(
+    ("run", "ends", "tried"),
+    [
+        (ALONE, [OUT_OF_MEMORY], ["mm2_2", "mm2_2_again"]),
+        (ALONE, [OUT_OF_MEMORY] * 2, ["mm2_2", "mm2_2_again"]),
+        (ALONE, ["MirrorMaker 2 ended with 1"], ["mm2_2"]),
+        ("shoal", [OUT_OF_MEMORY], ["shoal_2"]),
+    ],
+)
+async def test_only_a_mirror_alone_that_runs_out_of_memory_starts_once_more(
+    tmp_path: Path, run: str, ends: list[str], tried: list[str]
+) -> None:
+    out = io.StringIO()
+    phases, nothing = Phases(Progress(out), 1), cast("Any", None)
+    plan = Plan(comparison=LARGE, kafka="4.3.0", records=10, work=tmp_path, admin=Address("127.0.0.1", 1), rounds=2)
+    failing = FailingRun(
+        plan=plan,
+        phases=phases,
+        source=nothing,
+        targets={False: nothing},
+        original=nothing,
+        proxies=nothing,
+        ends=list(ends),
+        tried=[],
+    )
+    turn, succeeds = Turn(round=2, run=run, how=LARGE.runs[run]), len(tried) > len(ends)
+    with nullcontext() if succeeds else pytest.raises(NotReady), phases.phase("alone") as phase:
+        topic, _, before = await failing.mirrored(turn, phase)
+        assert (topic, before) == (tried[-1], None)
+    assert failing.tried == tried
+    assert (f"java.lang.OutOfMemoryError (MirrorMaker 2 alone, {tmp_path / 'mm2_2'}): once more" in out.getvalue()) is (
+        len(tried) > 1
+    )
 
 
 def test_the_page_shows_the_figures_and_each_run_over_time() -> None:

@@ -6,6 +6,7 @@ The target's end offsets are the clock: a record counts when the target has it, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import trio
@@ -89,7 +90,8 @@ async def watch(cast: Cast, total: Callable[[], int], wanted: int, show: Callabl
         _check(cast, records)
         if trio.current_time() - moved > STALL_S:
             raise NotReady(f"no record arrived for {STALL_S:g} s after {records:,}\n{_tails(cast)}")
-        show(records)
+        with suppress(ProcessLookupError):  # its memory is gone, its exit code comes: the next look says which it was
+            show(records)
         await trio.sleep(POLL_S)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shoal.scenarios.demo.ends import EndOffsets
@@ -13,6 +13,7 @@ from shoal.scenarios.demo.report import MIRROR, PROXY, SOURCE, TARGET, DemoRun
 from shoal.scenarios.kafka.content.compare import first_difference
 from shoal.scenarios.kafka.content.copies import Copy, read_copy
 from shoal.scenarios.kafka.content.topics import Topics
+from shoal.scenarios.kafka.errors import NotReady
 from shoal.scenarios.kafka.metrics import requests
 from shoal.scenarios.kafka.mirror import Mirror, running_mirror
 from shoal.scenarios.kafka.segments import segment_contents
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["PHASES_OF_A_RUN", "MirrorRun"]
 
 PHASES_OF_A_RUN = 2
+_OUT_OF_MEMORY = "java.lang.OutOfMemoryError"  # MirrorMaker 2 alone fills its heap; then Java 17's G1 may give up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +47,7 @@ class MirrorRun:
         """Raises HarnessError when a process does not start, ends, or stalls."""
         target = self.targets[turn.how.agent]
         with self.phases.phase(self._title(turn)) as phase:
-            before = await self._requests(target)
-            topic, measured = await self._mirrored(turn, phase)
+            topic, measured, before = await self.mirrored(turn, phase)
             after = await self._requests(target)
         with self.phases.phase("compare every record") as phase:
             difference = await self._compared(target, topic, phase)
@@ -63,6 +64,20 @@ class MirrorRun:
             copy=found,
             requests=None if before is None or after is None else after - before,
         )
+
+    async def mirrored(self, turn: Turn, phase: Phase) -> tuple[str, Measured, int | None]:
+        """The name of the copy, the measurements, and the target's produce requests before. A mirror without Shoal that
+        runs out of memory starts once more.
+        """
+        target = self.targets[turn.how.agent]
+        before = await self._requests(target)
+        try:
+            return *(await self._mirrored(turn, phase)), before
+        except NotReady as error:
+            if turn.how.shoal is not None or turn.is_second_try or _OUT_OF_MEMORY not in str(error):
+                raise
+        phase.note(f"{_OUT_OF_MEMORY} (MirrorMaker 2 alone, {self.plan.work / turn.alias}): once more")
+        return await self.mirrored(replace(turn, is_second_try=True), phase)
 
     async def _requests(self, target: Cluster) -> int | None:
         """Produce requests to the target, those for the mirror's own topics included."""

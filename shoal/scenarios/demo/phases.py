@@ -48,6 +48,10 @@ class Phase:
         """Show the progress."""
         self._progress.update(f"{self.head}{text}", done, total)
 
+    def note(self, text: str) -> None:
+        """A line of its own, before the phase's final line."""
+        self._progress.say(f"{self.head}{text}")
+
     def done(self, outcome: str) -> None:
         """Set the text of the phase's final line."""
         self.outcome = outcome

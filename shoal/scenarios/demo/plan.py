@@ -78,11 +78,13 @@ class Turn:
     """From 1."""
     run: str
     how: RunPlan
+    is_second_try: bool = False
 
     @property
     def alias(self) -> str:
         """The source cluster's name in this mirror: it prefixes the copy and keeps mirrors apart."""
-        return self.run if self.round == 1 else f"{self.run}_{self.round}"
+        again = "_again" if self.is_second_try else ""
+        return f"{self.run}{again}" if self.round == 1 else f"{self.run}_{self.round}{again}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
