@@ -33,6 +33,8 @@ class Access(Enum):
 class Source:
     """`batches`: of each partition. In place of a SourceReader."""
 
+    must_log_in = False
+
     def __init__(self, number: int, batches: int) -> None:
         self.name = f"source-{number}"
         self.access = Access.ANSWERS
@@ -63,9 +65,7 @@ class SourceChecks(ClaimChecks):
     """Those of one source. `limit`: claim-check-bytes."""
 
     def __init__(self, source: Source, loop: Loop, limit: int) -> None:
-        cluster = SimpleNamespace(
-            name="source", cluster_id=source.name, credentials=(), demands_login=False, has_principal=False
-        )
+        cluster = SimpleNamespace(name="source", cluster_id=source.name, credentials=())
         settings = SimpleNamespace(shallow=SimpleNamespace(claim_check_bytes=limit))
         listener: Any = SimpleNamespace(
             name="from", cluster=cluster, settings=settings, may_spawn=True, spawn=loop.spawn

@@ -308,7 +308,7 @@ async def test_a_quota_delays_what_is_read_again(clock: MockClock) -> None:
         for _ in range(70):
             _, message = await retry(mirror, given)
             await trio.sleep(1)
-        assert "the quotas of client id shoal at the source" in (message or "")
+        assert "raise the quotas of client id shoal (" in (message or "")
 
 
 async def test_a_broker_that_delays_a_client_over_its_quota_is_not_silent(clock: MockClock) -> None:
@@ -322,7 +322,7 @@ async def test_a_broker_that_delays_a_client_over_its_quota_is_not_silent(clock:
         for _ in range(70):
             messages.append((await retry(mirror, given))[1] or "")
             await trio.sleep(1)
-        assert any("the quotas of client id shoal at the source" in message for message in messages)
+        assert any("raise the quotas of client id shoal (" in message for message in messages)
         assert not any("no answer within" in message for message in messages)
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from shoal.protocol.messages.fetch import OWN_VERSION, encode_fetch_request, read_fetch_response
 from shoal.protocol.messages.group_offsets import (
     encode_find_coordinator,
     encode_offset_fetch,
@@ -18,13 +17,11 @@ from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.translate.align import Seen, mark
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.cluster.cluster import Cluster, NotLearned
-from shoal.proxy.shallow.leaders import NoAnswer
-from shoal.proxy.shallow.monitor.source_ends import SourceEnds
+from shoal.proxy.shallow.leaders import Leaders, NoAnswer
 
 if TYPE_CHECKING:
-    from shoal.protocol.messages.fetch import FetchResponse
+    from shoal.protocol.wire.types import TopicPartition
     from shoal.proxy.config.settings import ClusterSettings, Limits
 
 __all__ = ["MAX_RECORDS", "Cannot", "ClusterReader", "Window"]
@@ -35,7 +32,6 @@ _FETCH_BYTES = 1024 * 1024
 _MAX_BATCH_BYTES = 64 * 1024 * 1024  # decompressed
 _CLIENT_ID = "shoal-translate"
 _TRIES, _PAUSE = 20, 0.5  # while a coordinator is being elected
-_QUOTA_SECONDS = 60.0  # without a record: Kafka gives a client at its quota some every 30 s
 _NOT_YET = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 )
@@ -59,7 +55,7 @@ class ClusterReader:
     def __init__(self, settings: ClusterSettings, limits: Limits) -> None:
         self.name = settings.name
         self._cluster = Cluster(settings, limits)
-        self._brokers = SourceEnds(self._cluster)
+        self._brokers = Leaders(self._cluster, client_id=_CLIENT_ID)
 
     def close(self) -> None:
         self._brokers.close()
@@ -82,12 +78,13 @@ class ClusterReader:
         """`end` None: what the log has now. Raises Cannot."""
         try:
             await self._learn(partition.topic)
-            ends = await self._brokers.ask([partition], read_committed=False)
-            if partition not in ends:
+            ends = await self._brokers.ends([partition], read_committed=False)
+            leader = self._brokers.leader(partition)
+            if partition not in ends or leader is None:
                 raise Cannot(f"cluster {self.name!r} has no leader for {partition.topic}-{partition.partition}")
             start, log_end = ends[partition]
             first, end = max(first, start), log_end if end is None else min(end, log_end)
-            return Window(first, end, await self._records(partition, first, end))
+            return Window(first, end, await self._records(leader, partition, first, end))
         except (NoAnswer, RemoteProtocolError) as error:
             raise self._cannot(error) from error
 
@@ -97,16 +94,12 @@ class ClusterReader:
         if missing:
             raise Cannot(f"cluster {self.name!r} has no topic {topic}")
 
-    async def _records(self, partition: TopicPartition, at: int, end: int) -> list[Seen]:
-        found, node_id = list[Seen](), self._brokers.leader(partition)
-        name = f"{partition.topic}-{partition.partition}"
+    async def _records(self, leader: int, partition: TopicPartition, at: int, end: int) -> list[Seen]:
+        found, name = list[Seen](), f"{partition.topic}-{partition.partition}"
         while at < end:
-            request = encode_fetch_request(_CLIENT_ID, *partition, at, max_bytes=_FETCH_BYTES)
-            frame, fetched = await self._fetch(node_id, request)
-            error_code = fetched.error_code or max((one.error_code for one in fetched.partitions), default=0)
-            if error_code or len(fetched.partitions) != 1:
-                raise Cannot(f"cluster {self.name!r} answers {error_name(error_code)} for {name}")
-            (answer,) = fetched.partitions
+            frame, answer = await self._brokers.fetch(leader, partition, at, _FETCH_BYTES)
+            if answer.error_code:
+                raise Cannot(f"cluster {self.name!r} answers {error_name(answer.error_code)} for {name}")
             following = at
             for batch in split(frame, answer.start, answer.end).spans:
                 if batch.magic < 2:
@@ -125,18 +118,6 @@ class ClusterReader:
                 raise Cannot(f"cluster {self.name!r} has nothing of {name} at offset {at} (yet)")
             at = following
         return found
-
-    async def _fetch(self, node_id: int | None, request: bytes) -> tuple[bytes, FetchResponse]:
-        until = trio.current_time() + _QUOTA_SECONDS
-        while True:
-            frame = await self._brokers.exchange(node_id, request)
-            fetched = read_fetch_response(frame, OWN_VERSION)
-            if not fetched.is_over_quota:
-                return frame, fetched
-            if trio.current_time() >= until:
-                quotas = f"the quotas of client id {_CLIENT_ID} (consumer_byte_rate, request_percentage)"
-                raise Cannot(f"cluster {self.name!r} gives nothing: raise {quotas}")
-            await trio.sleep(_PAUSE)
 
     async def committed(self, group: str) -> dict[TopicPartition, int]:
         """The group's offsets. Raises Cannot."""

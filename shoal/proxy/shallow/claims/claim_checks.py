@@ -95,12 +95,13 @@ class ClaimChecks:
         self, scope: trio.CancelScope, credentials: str | None, partition: TopicPartition, offset: int, batch: bytes
     ) -> None:
         why = f"no answer within {_PROVE_SECONDS:g} s"
+        reader = self._reader(credentials)
         try:
-            if self._must_log_in(credentials):
+            if reader.must_log_in:
                 why = "clients log in at the brokers by themselves, and Shoal has no login there"
             else:
                 with scope:
-                    found = await self._reader(credentials).record_set(partition, offset, 1)
+                    found = await reader.record_set(partition, offset, 1)
                     if found[: len(batch)] == batch:
                         self._proven.add((credentials, partition.topic))
                         return
@@ -117,10 +118,6 @@ class ClaimChecks:
             reader = self._readers[credentials] = SourceReader(self._cluster)
             reader.use(credentials)
         return self._readers[credentials]
-
-    def _must_log_in(self, credentials: str | None) -> bool:
-        """Only the mirror itself can ask: the cluster demands a login, and Shoal has none."""
-        return self._cluster.demands_login and not self._cluster.has_principal and credentials is None
 
     def _say_not_kept(self, topic: str, why: str) -> None:
         if self._throttle.is_news(topic, _QUIET_SECONDS):
@@ -168,10 +165,11 @@ class ClaimChecks:
         """Raises NoAnswer."""
         why = NoAnswer("the source demands a login, and Shoal has none")
         for credentials in (None, *self._cluster.credentials):
-            if self._must_log_in(credentials):
+            reader = self._reader(credentials)
+            if reader.must_log_in:
                 continue
             try:
-                batches = memoryview(await self._reader(credentials).batches(key.source, key))
+                batches = memoryview(await reader.batches(key.source, key))
             except NoAnswer as error:
                 why = error
             except NotAtSource as error:

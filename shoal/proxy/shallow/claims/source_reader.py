@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.protocol.messages.fetch import OWN_VERSION, encode_fetch_request, read_fetch_response
 from shoal.protocol.records.batch import body_crcs
 from shoal.protocol.records.scan import scan
 from shoal.protocol.wire.crc import crc32c
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.proxy.shallow.leaders import CLIENT_ID, Leaders, NoAnswer
+from shoal.proxy.shallow.leaders import ANSWER_SECONDS, Leaders, NoAnswer
 
 if TYPE_CHECKING:
     from shoal.protocol.shallow.envelope import EnvelopeKey
@@ -26,11 +25,6 @@ __all__ = ["NotAtSource", "SourceReader"]
 # nothing.)
 _GONE_SECONDS = 60.0
 _MAX_MISSING = 1_000  # partitions; a client may name any
-_ANSWER_SECONDS = 30.0  # so that a broker that hangs is asked anew
-# What was read before would have to be read again. Kafka gives a client at its quota some records every 30 s.
-_QUOTA_SECONDS = 60.0
-_QUOTA_PAUSE = 0.5
-_OVER_QUOTA = f"the quotas of client id {CLIENT_ID} at the source (consumer_byte_rate, request_percentage) are too low"
 _LONGEST_NAME = 249
 
 
@@ -80,33 +74,16 @@ class SourceReader(Leaders):
             return await self._fetch(leader, partition, offset, max_bytes)
 
     async def _fetch(self, leader: int, partition: TopicPartition, offset: int, max_bytes: int) -> bytes:
-        request = encode_fetch_request(CLIENT_ID, partition.topic, partition.partition, offset, max_bytes=max_bytes)
-        quota_until = trio.current_time() + _QUOTA_SECONDS
         try:
-            while True:
-                with trio.fail_after(_ANSWER_SECONDS):
-                    frame = await self.exchange(leader, request)
-                fetched = read_fetch_response(frame, OWN_VERSION)
-                if not fetched.is_over_quota:
-                    break
-                pause = max(fetched.throttle_ms / 1000, _QUOTA_PAUSE)  # the broker reads nothing before
-                left = quota_until - trio.current_time()
-                await trio.sleep(min(pause, max(left, 0)))
-                if pause >= left:
-                    self._drop(leader)  # over a new connection it answers at once
-                    raise NoAnswer(_OVER_QUOTA)
-            answered = [one for one in fetched.partitions if (one.topic, one.partition) == partition]
-            if len(answered) != 1:
-                raise NoAnswer(f"an answer about {len(fetched.partitions)} partitions, not about {partition.topic}")
-            (one,) = answered
-            if one.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            frame, found = await self.fetch(leader, partition, offset, max_bytes)
+            if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise NotAtSource(f"the source has no offset {offset} any more")
-            if one.error_code:
-                raise NoAnswer(error_name(one.error_code))
-        except (RemoteProtocolError, NoAnswer, trio.TooSlowError) as error:
+            if found.error_code:
+                raise NoAnswer(error_name(found.error_code))
+        except NoAnswer:
             self._doubtful.add(partition)
-            raise NoAnswer(str(error) or f"no answer within {_ANSWER_SECONDS:g} s") from error
-        return frame[one.start : one.end]
+            raise
+        return frame[found.start : found.end]
 
     async def _leader_now(self, partition: TopicPartition) -> int:
         topic = partition.topic
@@ -145,10 +122,10 @@ class SourceReader(Leaders):
                 self.ask_again()
                 asked = frozenset({topic, *self._topics})
                 try:
-                    with trio.fail_after(_ANSWER_SECONDS):
+                    with trio.fail_after(ANSWER_SECONDS):
                         missing = await self.learn(asked) or frozenset[str]()
                 except trio.TooSlowError as error:
-                    raise NoAnswer(f"no answer to Metadata within {_ANSWER_SECONDS:g} s") from error
+                    raise NoAnswer(f"no answer to Metadata within {ANSWER_SECONDS:g} s") from error
                 except BaseException:
                     if is_new:
                         self._topics.discard(topic)

@@ -2,7 +2,7 @@
 
     wrap path ── requests, answers ──┐
     unwrap path ── what arrives ─────┼──> `monitor` ──> log, statistics, state files
-    `source_ends` asks the source ───┘    (protocol/shallow/monitor has the rules)
+    `leaders` asks the source ───────┘    (protocol/shallow/monitor has the rules)
 
 While a mirror fetches, the ends of the source's partitions are in its answers. Shoal asks the leaders itself for those
 that are not: the mirror is stopped, or holds records back.

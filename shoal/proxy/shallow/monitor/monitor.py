@@ -15,9 +15,8 @@ from shoal.protocol.shallow.monitor.mirrors import MAX_PARTITIONS, Copied, Mirro
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.events.logs import LogThrottle, event
 from shoal.proxy.shallow.files.mirrored import MirroredFile, MirroredState
-from shoal.proxy.shallow.leaders import NoAnswer
+from shoal.proxy.shallow.leaders import Leaders, NoAnswer
 from shoal.proxy.shallow.monitor.gaps import Gaps
-from shoal.proxy.shallow.monitor.source_ends import SourceEnds
 from shoal.proxy.shallow.monitor.statistics import MirrorStatistics
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class MirrorMonitor:
         self.mirrors = Mirrors()
         self._listener = listener
         self._cluster = listener.cluster
-        self._ends = SourceEnds(listener.cluster)
+        self._source = Leaders(listener.cluster)
         self._read_committed: dict[str, bool] = {}
         self.gaps = Gaps(listener)
         file = listener.settings.mirrored_file
@@ -77,7 +76,7 @@ class MirrorMonitor:
     def connected(self, connection: Connection, flow: Flow) -> None:
         self.mirrors.connected(mirror_name(flow.client_id), flow.token)
         if connection.session is not None:
-            self._ends.use(connection.session.credentials)
+            self._source.use(connection.session.credentials)
 
     def ask(self, flow: Flow, partition: TopicPartition, offset: int, now: float) -> None:
         self._identify(partition.topic)
@@ -148,15 +147,9 @@ class MirrorMonitor:
                 self._listener.spawn(partial(self._save, self._file, state))
         due = self.mirrors.unobserved(now - _OBSERVE_SECONDS)
         is_time = len(self.mirrors) > 0 and now - self._asked_at >= _LEARN_SECONDS
-        if (due or is_time) and not self._is_asking and not self._must_log_in:
+        if (due or is_time) and not self._is_asking and not self._source.must_log_in:
             self._is_asking, self._asked_at = True, now
             self._listener.spawn(partial(self._ask_source, due))
-
-    @property
-    def _must_log_in(self) -> bool:
-        """Only the mirror itself can ask: the cluster demands a login, and Shoal has none."""
-        has_login = self._cluster.has_principal or self._ends.has_credentials
-        return self._cluster.demands_login and not has_login
 
     async def _ask_source(self, due: list[tuple[str, TopicPartition, PartitionCopy]]) -> None:
         """Never raises."""
@@ -185,7 +178,7 @@ class MirrorMonitor:
 
     async def _learn_topics(self) -> None:
         topics = {partition.topic for _, partition, _ in self.mirrors}
-        missing = await self._ends.learn(topics)
+        missing = await self._source.learn(topics)
         if missing is None:
             return
         for topic in topics - missing:
@@ -197,7 +190,7 @@ class MirrorMonitor:
     async def _ask_ends(self, due: list[tuple[str, TopicPartition, PartitionCopy]], *, read_committed: bool) -> None:
         given = [copy.given for _, _, copy in due]
         asked_at = trio.current_time()
-        found = await self._ends.ask({partition for _, partition, _ in due}, read_committed=read_committed)
+        found = await self._source.ends({partition for _, partition, _ in due}, read_committed=read_committed)
         now = trio.current_time()
         truncated = set[TopicPartition]()
         for (mirror, partition, copy), before in zip(due, given, strict=True):
@@ -222,7 +215,7 @@ class MirrorMonitor:
             self._suspects.discard(key)
             return True
         self._suspects.add(key)
-        self._ends.ask_again()
+        self._source.ask_again()
         return False
 
     def _warn_of_loss(self, mirror: str, partition: TopicPartition, copy: PartitionCopy, now: float) -> None:
@@ -281,7 +274,7 @@ class MirrorMonitor:
         return [_status(mirror, found) for mirror, found in mirrors.items()]
 
     def end(self) -> None:
-        self._ends.close()
+        self._source.close()
         if self._has_ended:
             return
         self._has_ended = True

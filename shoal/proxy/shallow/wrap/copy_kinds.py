@@ -12,7 +12,6 @@ A topic of which a mirror has got a locator, in whichever process, never becomes
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -153,9 +152,9 @@ class CopyKinds:
         assert self._clusters is not None
         cluster = self._clusters.target
         assert cluster is not None
-        if cluster.demands_login and not cluster.has_principal:
-            raise NoAnswer("it demands a login, and Shoal has none")
         leaders = self._leaders = self._leaders or self._leaders_of(cluster)
+        if leaders.must_log_in:
+            raise NoAnswer("it demands a login, and Shoal has none")
         leaders.ask_again()
         with trio.move_on_after(_PATIENCE) as scope:
             missing = await leaders.learn({name for one in asked.values() for name in one.names}) or frozenset()
@@ -182,13 +181,9 @@ class CopyKinds:
         self, leaders: Leaders, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ProbeAnswer | str]:
         """Those that have a leader -> its answer, or why there is none."""
-        by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
-        for partition in partitions:
-            if (node_id := leaders.leader(partition)) is not None:
-                by_leader[node_id].append(partition)
         answers: dict[TopicPartition, ProbeAnswer | str] = {}
         async with trio.open_nursery() as nursery:  # one that is silent holds up no other
-            for node_id, led in by_leader.items():
+            for node_id, led in leaders.by_leader(partitions).items():
                 nursery.start_soon(self._probe_leader, leaders, node_id, led, answers)
         return answers
 

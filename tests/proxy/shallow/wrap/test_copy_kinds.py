@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import trio
@@ -49,6 +49,7 @@ class Target:
 
 class ScriptedLeaders(Leaders):
     def __init__(self, target: Target) -> None:
+        super().__init__(cast("Any", target))
         self._target = target
         self.closed = 0
 
