@@ -72,11 +72,6 @@ class GroupBrokers(MirrorBrokers):
 
     def _find(self, node_id: int, request: Any, make: Any, error: ErrorCode) -> Any:
         assert request.key_type == 0
-        if not hasattr(request, "coordinator_keys"):  # before v4
-            address: dict[str, Any] = {"node_id": 1, "host": "127.0.0.1", "port": self.brokers[1].address.port}
-            return make(
-                "FindCoordinatorResponse", throttle_time=NO_TIME, error_code=error, error_message=None, **address
-            )
         rows: list[Any] = []
         for name in request.coordinator_keys:
             coordinator = self.groups[name].coordinator if name in self.groups else 1
@@ -86,8 +81,6 @@ class GroupBrokers(MirrorBrokers):
         return make("FindCoordinatorResponse", throttle_time=NO_TIME, coordinators=tuple(rows))
 
     def _fetch(self, node_id: int, request: Any, make: Any, error: ErrorCode) -> Any:
-        if hasattr(request, "group_id"):  # before v8
-            return self._fetched_alone(request, make, error)
         assert not request.require_stable
         rows = [self._fetched(node_id, asked, make, error) for asked in request.groups]
         return make("OffsetFetchResponse", throttle_time=NO_TIME, groups=tuple(rows))
@@ -106,14 +99,6 @@ class GroupBrokers(MirrorBrokers):
             make("OffsetFetchResponseTopics", name=topic, partitions=tuple(rows)) for topic, rows in topics.items()
         ]
         return make("OffsetFetchResponseGroup", group_id=asked.group_id, topics=tuple(found), error_code=error)
-
-    def _fetched_alone(self, request: Any, make: Any, error: ErrorCode) -> Any:
-        topics: defaultdict[str, list[Any]] = defaultdict(list)
-        for (topic, index), (offset, metadata) in self.groups.get(request.group_id, Group()).offsets.items():
-            fields: dict[str, Any] = {"committed_offset": offset, "metadata": metadata, "error_code": error}
-            topics[topic].append(make("OffsetFetchResponsePartition", partition_index=index, **fields))
-        found = [make("OffsetFetchResponseTopic", name=topic, partitions=tuple(rows)) for topic, rows in topics.items()]
-        return make("OffsetFetchResponse", topics=tuple(found), error_code=error)
 
     def _commit(self, node_id: int, request: Any, make: Any, error: ErrorCode) -> Any:
         assert (request.generation_id_or_member_epoch, request.member_id, request.group_instance_id) == (-1, "", None)

@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.messages.fetch import (
+    OWN_VERSION,
     FetchedPartition,
+    encode_fetch_request,
     limit_fetch,
     read_fetch_request,
     read_fetch_response,
@@ -165,3 +167,11 @@ def test_other_versions_are_refused(version: int) -> None:
         read_fetch_response(future_response(b""), version)
     with pytest.raises(UnsupportedVersion):
         read_fetch_request(future_response(b""), version)
+
+
+def test_a_request_of_shoals_own() -> None:
+    frame = encode_fetch_request("me", "orders", 2, 1 << 40, max_bytes=1000)
+    request = read_fetch_request(frame, OWN_VERSION)
+    (asked,) = request.partitions
+    assert asked[:4] == ("orders", 2, 1 << 40, 1000)
+    assert (request.max_bytes, request.isolation_level) == (1000, 0)

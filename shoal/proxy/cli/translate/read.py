@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from shoal.protocol.messages.group_offsets import (
-    encode_find_coordinator,
-    encode_offset_fetch,
-    read_coordinator,
-    read_offset_fetch,
+from shoal.protocol.messages.groups import (
+    encode_find_coordinators,
+    encode_offset_fetches,
+    read_coordinators,
+    read_offset_fetches,
 )
 from shoal.protocol.records.batch import open_batch
 from shoal.protocol.records.recordset import split
@@ -136,13 +136,13 @@ class ClusterReader:
     async def _ask_group(self, group: str) -> tuple[int, dict[TopicPartition, int]]:
         self._brokers.ask_again()
         await self._brokers.learn([])  # the addresses of all brokers
-        found = read_coordinator(await self._brokers.exchange(None, encode_find_coordinator(_CLIENT_ID, group)))
-        if found.error_code:
-            return found.error_code, {}
-        frame = await self._brokers.exchange(found.node_id, encode_offset_fetch(_CLIENT_ID, group))
-        error_code, offsets = read_offset_fetch(frame)
-        error_code = error_code or next((one.error_code for one in offsets if one.error_code), 0)
-        return error_code, {TopicPartition(one.topic, one.partition): one.offset for one in offsets if one.offset >= 0}
+        frame = await self._brokers.exchange(None, encode_find_coordinators(_CLIENT_ID, [group]))
+        (coordinator,) = read_coordinators(frame, [group])
+        if coordinator.error_code:
+            return coordinator.error_code, {}
+        frame = await self._brokers.exchange(coordinator.node_id, encode_offset_fetches(_CLIENT_ID, [group]))
+        error_code, committed = read_offset_fetches(frame, [group])[group]
+        return error_code, {partition: found.offset for partition, found in committed.items()}
 
     def _cannot(self, error: Exception) -> Cannot:
         return Cannot(f"cluster {self.name!r}: {error}")
