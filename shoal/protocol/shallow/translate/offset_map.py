@@ -6,7 +6,8 @@ for each start of its mirror, whatever its size. A hole (a transaction marker, a
 another one.
 
 A target partition gives an offset once. So a range whose target offsets another one has with other records shows that
-the partition was cut off there (an unclean leader election): everything known from there on is gone.
+the partition was cut off there (an unclean leader election): everything known from there on is gone. So does one that
+begins below what has fallen off: Shoal appends at the end of a log, except for what is in doubt, the last few batches.
 
 The order of the target offsets is the order in which records were appended, which is all that `question` needs to know
 about records that were copied twice.
@@ -82,6 +83,8 @@ class _Log:
         self.begins = 0
 
     def add(self, new: AppendedRange) -> None:
+        if new.target_first < self.begins:  # the log was cut off
+            self.ranges, self.begins = [], new.target_first
         ranges = self.ranges
         if not ranges or new.target_first > ranges[-1].target_end:
             ranges.append(new)
@@ -163,8 +166,6 @@ class OffsetMap:
             if len(self._logs) >= self._most_partitions:
                 return
             log = self._logs[target] = _Log()
-        if target_first < log.begins:
-            return
         self._count -= len(log.ranges)
         log.add(AppendedRange(target_first, source_first, records, source))
         self._count += len(log.ranges)

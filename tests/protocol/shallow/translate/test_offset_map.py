@@ -21,8 +21,17 @@ def test_above_the_limit_of_a_partition_the_oldest_fall_off() -> None:
     assert 14 <= len(known) <= 16
     assert known.begins(TARGET) == known.ranges(TARGET)[0].target_first > 0
     assert known.ranges(TARGET)[-1] == AppendedRange(390, 468, 10, SOURCE)
-    known.add(TARGET, SOURCE, 0, 0, 10)
-    assert known.ranges(TARGET)[0].target_first > 0, "what has fallen off does not return"
+
+
+def test_a_log_that_is_cut_off_below_what_has_fallen_off_begins_anew() -> None:
+    """What was behind it has other records now."""
+    known = OffsetMap(most_of_partition=16)
+    for number in range(40):
+        known.add(TARGET, SOURCE, 12 * number, 10 * number, 10)
+    known.add(TARGET, SOURCE, 1000, 55, 10)
+    known.add(TARGET, SOURCE, 1010, 65, 10)
+    assert known.ranges(TARGET) == [AppendedRange(55, 1000, 20, SOURCE)]
+    assert (known.begins(TARGET), len(known)) == (55, 1)
 
 
 def test_above_the_limit_of_all_the_longest_partition_gives() -> None:
