@@ -59,14 +59,27 @@ class KeptPosition(NamedTuple):
     position: Position
 
 
+class _Mirror:
+    """Known from the first partition that is followed to the last, so client ids alone take no memory.
+
+    `is_proven`: records have come back: its producer is the one at the target listener.
+    """
+
+    __slots__ = ("copies", "is_proven", "reads_committed", "seen_at")
+
+    def __init__(self) -> None:
+        self.copies: dict[TopicPartition, PartitionCopy] = {}
+        self.is_proven = False
+        self.reads_committed = False
+        self.seen_at = float("-inf")
+
+
 class Mirrors:
     def __init__(self, *, most: int = MAX_PARTITIONS) -> None:
         self._most = most
-        self._copies: dict[str, dict[TopicPartition, PartitionCopy]] = {}
+        self._known: dict[str, _Mirror] = {}
         self._count = 0
         self._lives: OrderedDict[int, str] = OrderedDict()
-        self._proven = set[str]()
-        self._seen: dict[str, float] = {}
         self._topic_ids: dict[str, bytes] = {}
         self._topics = set[str]()
         self._origins: dict[str, tuple[tuple[str, str], ...]] = {}  # target topic -> mirrors and source topics
@@ -78,12 +91,13 @@ class Mirrors:
         return self._count
 
     def __iter__(self) -> Iterator[tuple[str, TopicPartition, PartitionCopy]]:
-        for mirror, copies in self._copies.items():
-            for partition, copy in copies.items():
-                yield mirror, partition, copy
+        for name, mirror in self._known.items():
+            for partition, copy in mirror.copies.items():
+                yield name, partition, copy
 
     def get(self, mirror: str, partition: TopicPartition) -> PartitionCopy | None:
-        return self._copies.get(mirror, {}).get(partition)
+        known = self._known.get(mirror)
+        return None if known is None else known.copies.get(partition)
 
     @property
     def left_out(self) -> int:
@@ -112,7 +126,10 @@ class Mirrors:
             if len(self._left_out) < MAX_LEFT_OUT:
                 self._left_out.add((mirror, partition))
             return False
-        self._copies.setdefault(mirror, {})[partition] = copy
+        if (known := self._known.get(mirror)) is None:
+            known = self._known[mirror] = _Mirror()
+            self._origins.clear()
+        known.copies[partition] = copy
         self._count += 1
         if partition.topic not in self._topics:
             self._topics.add(partition.topic)
@@ -131,18 +148,25 @@ class Mirrors:
     def knows(self, life: int) -> bool:
         return life in self._lives
 
-    def prove(self, mirror: str) -> None:
-        """Records of this mirror have come back: its producer is the one at the target listener."""
-        self._proven.add(mirror)
+    def requested(self, mirror: str, *, read_committed: bool, is_proven: bool) -> None:
+        """One of its consumers has sent a request, whose partitions were asked for by `ask`."""
+        known = self._known.get(mirror)
+        if known is not None:
+            known.reads_committed = read_committed
+            known.is_proven |= is_proven
+
+    def reads_committed(self, mirror: str) -> bool:
+        """By its latest request."""
+        known = self._known.get(mirror)
+        return known is not None and known.reads_committed
 
     def ask(self, mirror: str, life: int, partition: TopicPartition, offset: int, now: float) -> None:
-        copies = self._copies.get(mirror)
-        copy = copies.get(partition) if copies is not None else None
+        copy = self.get(mirror, partition)
         if copy is None:
             copy = PartitionCopy()
             if not self._enter(mirror, partition, copy):
                 return
-        self._seen[mirror] = now
+        self._known[mirror].seen_at = now
         copy.ask(offset, life, now)
 
     def asked(self, mirror: str, life: int, partition: TopicPartition, offset: int) -> PartitionCopy | None:
@@ -168,11 +192,12 @@ class Mirrors:
         partition = TopicPartition(key.topic, key.partition)
         mirror = self._lives.get(key.flow)
         if mirror is not None:
-            self._proven.add(mirror)
+            if (known := self._known.get(mirror)) is not None:
+                known.is_proven = True
             if len(self._learned) < self._most and self._learned.get(target) != (mirror, key.topic):
                 self._learned[target] = mirror, key.topic
                 self._origins.clear()
-        for name in (mirror,) if mirror is not None else tuple(self._copies):  # of a life before this process
+        for name in (mirror,) if mirror is not None else tuple(self._known):  # of a life before this process
             copy = self.get(name, partition)
             if copy is not None:
                 copy.appended(key.last_offset + 1, now)
@@ -183,9 +208,10 @@ class Mirrors:
         if not origins or self._last_crc.get(target) == crc:
             return
         for mirror, topic in origins:
-            copy = self.get(mirror, TopicPartition(topic, target.partition))
-            if copy is not None:
-                copy.counts = copy.counts or mirror in self._proven
+            known = self._known.get(mirror)
+            copy = None if known is None else known.copies.get(TopicPartition(topic, target.partition))
+            if known is not None and copy is not None:
+                copy.counts = copy.counts or known.is_proven
                 copy.arrived(records, now)
                 self._last_crc[target] = crc
 
@@ -198,7 +224,7 @@ class Mirrors:
             if target in self._learned:
                 found = (self._learned[target],)
             else:
-                named = ((mirror, _origin(target, self._topics, mirror)) for mirror in self._copies)
+                named = ((mirror, _origin(target, self._topics, mirror)) for mirror in self._known)
                 found = tuple((mirror, topic) for mirror, topic in named if topic is not None)
             self._origins[target] = found
         return found
@@ -207,10 +233,12 @@ class Mirrors:
 
     def watched(self, mirror: str, partitions: Iterable[TopicPartition], now: float) -> None:
         """An answered fetch session covers these partitions: their ends are as reported last."""
-        copies = self._copies.get(mirror, {})
-        self._seen[mirror] = now
+        known = self._known.get(mirror)
+        if known is None:
+            return
+        known.seen_at = now
         for partition in partitions:
-            copy = copies.get(partition)
+            copy = known.copies.get(partition)
             if copy is not None:
                 copy.seen_at = now
                 if copy.log.end >= 0 and not copy.doubtful:
@@ -221,22 +249,28 @@ class Mirrors:
         for _, _, copy in self:
             copy.settle(now)
 
-    def forget(self, now: float) -> None:
-        """What running mirrors no longer read."""
-        for mirror, copies in self._copies.items():
-            if not self.is_running(mirror, now):
-                continue
-            gone = [partition for partition, copy in copies.items() if now - copy.seen_at > FORGET_SECONDS]
-            for partition in gone:
-                del copies[partition]
-            self._count -= len(gone)
+    def forget(self, now: float) -> set[tuple[str, TopicPartition]]:
+        """What running mirrors no longer read -> mirrors and partitions."""
+        gone = {
+            (name, partition)
+            for name, partition, copy in self
+            if now - copy.seen_at > FORGET_SECONDS and self.is_running(name, now)
+        }
+        for name, partition in gone:
+            copies = self._known[name].copies
+            del copies[partition]
+            if not copies:
+                del self._known[name]
+        self._count -= len(gone)
+        return gone
 
     def unobserved(self, before: float) -> list[tuple[str, TopicPartition, PartitionCopy]]:
         """Partitions whose ends were last reported before then, or are in doubt."""
         return [found for found in self if found[2].log.observed_at < before or found[2].doubtful]
 
     def is_running(self, mirror: str, now: float) -> bool:
-        return now - self._seen.get(mirror, float("-inf")) <= _RUNNING_SECONDS
+        known = self._known.get(mirror)
+        return known is not None and now - known.seen_at <= _RUNNING_SECONDS
 
     def copied(self, now: float) -> list[Copied]:
         return [Copied(mirror, partition, copy.mirrored, copy.lag(now)) for mirror, partition, copy in self]

@@ -51,7 +51,6 @@ class MirrorMonitor:
         self._listener = listener
         self._cluster = listener.cluster
         self._source = Leaders(listener.cluster)
-        self._read_committed: dict[str, bool] = {}
         self.gaps = Gaps(listener)
         file = listener.settings.mirrored_file
         self._file = None if file is None else MirroredFile(listener.name, file, listener.state_failed)
@@ -84,9 +83,7 @@ class MirrorMonitor:
 
     def requested(self, flow: Flow, *, read_committed: bool) -> None:
         mirror = mirror_name(flow.client_id)
-        self._read_committed[mirror] = read_committed
-        if flow.is_proven:
-            self.mirrors.prove(mirror)
+        self.mirrors.requested(mirror, read_committed=read_committed, is_proven=flow.is_proven)
 
     def is_stopped(self, flow: Flow, partition: TopicPartition) -> bool:
         return self.gaps.is_stopped(mirror_name(flow.client_id), partition)
@@ -132,7 +129,9 @@ class MirrorMonitor:
             self.mirrors.watched(mirror_name(client_id), partitions, now)
         if self.producers:
             self.mirrors.settle(now)
-        self.mirrors.forget(now)
+        gone = self.mirrors.forget(now)
+        self._warned -= gone
+        self._suspects -= gone
         if self.mirrors.left_out and not self._was_full:
             self._was_full = True
             what = f"listener {self._listener.name!r}: lag and gaps of at most {MAX_PARTITIONS} partitions are followed"
@@ -174,7 +173,7 @@ class MirrorMonitor:
         """Records behind an open transaction are not lost, though a mirror that reads committed ones since its restart
         was given some: of what seems to be lost, the end of the log is asked for.
         """
-        return self._read_committed.get(mirror, False) and (mirror, partition) not in self._suspects
+        return self.mirrors.reads_committed(mirror) and (mirror, partition) not in self._suspects
 
     async def _learn_topics(self) -> None:
         topics = {partition.topic for _, partition, _ in self.mirrors}

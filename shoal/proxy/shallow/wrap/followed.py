@@ -56,11 +56,11 @@ class FollowedFetches:
         flow, now = fetch.consumer.flow, trio.current_time()
         if fetch.request.session_epoch <= 0:
             fetch.consumer.limits_of = self._monitor.gaps.limits
-        self._monitor.requested(flow, read_committed=fetch.request.isolation_level == _READ_COMMITTED)
         for asked in fetch.request.partitions:
             name = topic_name(connection, asked.topic)
             if name is not None and not self.leaves_out(name):
                 self._monitor.ask(flow, TopicPartition(name, asked.partition), asked.fetch_offset, now)
+        self._monitor.requested(flow, read_committed=fetch.request.isolation_level == _READ_COMMITTED)
 
     def stopped(self, connection: Connection, fetch: MirrorFetch, refs: Iterable[PartitionRef]) -> set[PartitionRef]:
         """Those that the mirror gets nothing of, until a gap is acknowledged."""
