@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from shoal.proxy.cluster.ports import SavedPorts
-from shoal.proxy.cluster.state_files import NotOurs, set_aside, unreadable
+from shoal.proxy.cluster.state_files import NotOurs, set_aside, unreadable, write_lines
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import Address, PortRange
 from shoal.proxy.events.logs import event
@@ -176,15 +175,4 @@ def write_state(path: Path, listener: str, nodes: Nodes, cluster: str | None = N
             for node_id, (port, address) in sorted(nodes.items())
         },
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        with temporary.open("w") as file:
-            file.write(json.dumps(state, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())  # otherwise a machine crash may leave an empty file
-        os.replace(temporary, path)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
+    write_lines(path, [json.dumps(state, indent=1)])

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from shoal.proxy.config.problems import OperatorError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["NotOurs", "require_state_dir", "set_aside", "unreadable"]
+__all__ = ["NotOurs", "put_away", "require_state_dir", "set_aside", "sync_directory", "unreadable", "write_lines"]
 
 _KEPT = 3  # renamed versions per file: a machine that crashes often must not fill its disk with them
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -48,6 +49,39 @@ def set_aside(path: Path) -> Path:
         with suppress(OSError):
             path_aside.unlink()
     return aside
+
+
+def put_away(path: Path) -> str | None:
+    """`set_aside` a file that is of no use -> its new name; None: it cannot be renamed."""
+    try:
+        return set_aside(path).name
+    except OSError:
+        return None
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Replace the file atomically; it is on the disk when this returns. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}.new")
+    try:
+        with new.open("w") as file:
+            file.write("".join(f"{line}\n" for line in lines))
+            file.flush()
+            os.fsync(file.fileno())  # otherwise a machine crash may leave an empty file
+        new.replace(path)
+    except OSError:
+        with suppress(OSError):
+            new.unlink()
+        raise
+
+
+def sync_directory(directory: Path) -> None:
+    """What was made or removed in it stays so after a machine crash. Raises OSError."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def require_state_dir(directory: Path | None, *, create: bool = True) -> None:

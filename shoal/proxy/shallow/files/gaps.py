@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.protocol.shallow.monitor.gap import GapKind
 from shoal.protocol.wire.types import TopicPartition
-from shoal.proxy.cluster.state_files import NotOurs
-from shoal.proxy.shallow.files.mirrored import write_lines
+from shoal.proxy.cluster.state_files import NotOurs, write_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.cluster.state_files import sync_directory, write_lines
 from shoal.proxy.events.logs import event
 
 if TYPE_CHECKING:
@@ -40,17 +39,13 @@ class KeptLines:
     def save(self, rows: Iterable[object]) -> None:
         """No rows, no file."""
         lines = [json.dumps(row) for row in rows]
-        new = self.path.with_name(f"{self.path.name}.new")
         try:
             if self.path.exists() and not self._is_ours(self.path.read_text()):
                 return self._not_kept("it is not Shoal's: move it away, or choose another state-dir")
             self.path.unlink(missing_ok=True)
             if lines:
-                new.write_text("".join(f"{line}\n" for line in (self.first, *lines)))
-                new.replace(self.path)
+                write_lines(self.path, [self.first, *lines])
         except (OSError, ValueError) as error:
-            with suppress(OSError):
-                new.unlink()
             self._not_kept(f"{error}: make room, or choose another state-dir")
 
     def _not_kept(self, why: str) -> None:
@@ -67,21 +62,14 @@ class KeptLines:
             if not self._is_ours(text):
                 raise ValueError("it is not Shoal's")
             rows = [decode(json.loads(line)) for line in text.splitlines()[1:]]
-            self._remove()
+            self.path.unlink()
+            sync_directory(self.path.parent)
         except (OSError, ValueError, TypeError, OverflowError, RemoteProtocolError, RecursionError) as error:
             self.failed()
             text = f"cannot read {self.path} ({error}): {self.lost}"
             log.warning("state-file-not-read", extra=event(text, file=str(self.path), error=str(error)))
             return []
         return rows
-
-    def _remove(self) -> None:
-        self.path.unlink()
-        directory = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
 
     def _is_ours(self, text: str) -> bool:
         """True for an empty file, too: after a crash of the machine a file may have its name but no content."""

@@ -13,7 +13,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from shoal.proxy.cluster.state_files import NotOurs, unreadable
+from shoal.proxy.cluster.state_files import NotOurs, sync_directory, unreadable
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.events.logs import event
 
@@ -102,12 +102,4 @@ class KeptTopics:
             if sync:
                 os.fsync(file.fileno())
         if sync and is_new:
-            _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync_directory(path.parent)

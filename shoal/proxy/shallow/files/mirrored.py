@@ -12,22 +12,20 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.protocol.shallow.monitor.mirrors import KeptPosition
 from shoal.protocol.shallow.monitor.partition import Position
 from shoal.protocol.wire.types import TopicPartition
-from shoal.proxy.cluster.state_files import NotOurs, set_aside
+from shoal.proxy.cluster.state_files import NotOurs, put_away, write_lines
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.events.logs import event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-__all__ = ["MirroredFile", "MirroredState", "write_lines"]
+__all__ = ["MirroredFile", "MirroredState"]
 
 log = logging.getLogger("shoal.mirror")
 
@@ -69,13 +67,9 @@ class MirroredFile:
             return None
 
     def discard(self, why: str) -> None:
-        try:
-            kept_as: str | None = set_aside(self.path).name
-        except OSError:
-            kept_as = None
-        name = self._listener
+        name, kept_as = self._listener, put_away(self.path)
         text = f"listener {name!r}: discarded {self.path} ({why}), kept as {kept_as}: gaps before now are not seen"
-        values = event(text, listener=self._listener, file=str(self.path), kept_as=kept_as, error=why)
+        values = event(text, listener=name, file=str(self.path), kept_as=kept_as, error=why)
         log.warning("mirrored-file-discarded", extra=values)
 
     def save(self, state: MirroredState) -> None:
@@ -94,22 +88,6 @@ class MirroredFile:
                 )
                 values = event(text, listener=self._listener, file=str(self.path), error=str(error))
                 log.error("mirrored-file-not-written", extra=values)
-
-
-def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Atomically, and on the disk when it returns. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f"{path.name}.new")
-    try:
-        with new.open("w") as file:
-            file.write("".join(f"{line}\n" for line in lines))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-    except OSError:
-        with suppress(OSError):
-            new.unlink()
-        raise
 
 
 def _encode(kept: KeptPosition) -> str:

@@ -27,10 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.protocol.shallow.translate.offset_map import OffsetMap, SourcePartition
 from shoal.protocol.wire.types import TopicPartition
-from shoal.proxy.cluster.state_files import NotOurs, set_aside
+from shoal.proxy.cluster.state_files import NotOurs, put_away, write_lines
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.events.logs import event
-from shoal.proxy.shallow.files.mirrored import write_lines
 from shoal.proxy.shallow.files.open_file import OpenFile
 
 if TYPE_CHECKING:
@@ -168,10 +167,7 @@ class OffsetsFile(OpenFile):
         self._is_outdated = self._held is not None
         if self._path is None or not self._exists(self._path):
             return
-        try:
-            kept_as: str | None = set_aside(self._path).name
-        except OSError:
-            kept_as = None
+        kept_as = put_away(self._path)
         text = (
             f"listener {self._listener!r}: discarded {self._path} ({why}), kept as {kept_as}: shoal translate knows "
             "what is appended from now on"

@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from shoal.protocol.shallow.monitor.gap import GapKind
-from shoal.proxy.cluster.state_files import NotOurs, set_aside
+from shoal.proxy.cluster.state_files import NotOurs, put_away
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import OnGap
 from shoal.proxy.events.logs import event
@@ -67,11 +67,7 @@ class Gaps:
 
     def _discard(self, why: str) -> None:
         assert self._path is not None
-        try:
-            kept_as: str | None = set_aside(self._path).name
-        except OSError:
-            kept_as = None
-        name = self._listener.name
+        name, kept_as = self._listener.name, put_away(self._path)
         text = (
             f"listener {name!r}: discarded {self._path} ({why}), kept as {kept_as}: partitions that were stopped at a "
             "gap go on"
