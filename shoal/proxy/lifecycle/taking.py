@@ -27,6 +27,7 @@ from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.events.logs import event
 from shoal.proxy.lifecycle.channel import VERSION, Channel, ChannelLost, PeerEnded, Word, close_all
 from shoal.proxy.lifecycle.state_directory import StateDirectory, is_locked, short_path
+from shoal.proxy.listener.syn_filter import remove_filter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +41,6 @@ _ANSWER_SECONDS: Final = 5.0
 _GO_SECONDS: Final = 30.0
 _REPORT_SECONDS: Final = 10.0  # between two log lines, while the Shoal before drains
 _LOOK_SECONDS: Final = 0.1
-_SO_DETACH_FILTER: Final = 27  # Linux, asm-generic/socket.h
 
 
 class Taking:
@@ -142,8 +142,7 @@ class Taking:
             while True:
                 await self._channel.receive(within=float("inf"))
         for _, sock in self.sockets:
-            with suppress(OSError):  # there is none
-                sock.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
+            remove_filter(sock)
         self._close_sockets()
         log.info("predecessor-ended", extra=event(f"process {self.pid} has ended", pid=self.pid))
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import socket
+from contextlib import suppress
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.listener.addresses import Group
 
-__all__ = ["MOST_OF_KNOWN", "MOST_REFUSED", "SynFilter"]
+__all__ = ["MOST_OF_KNOWN", "MOST_REFUSED", "SynFilter", "remove_filter"]
 
 log = logging.getLogger("shoal.listener")
 
@@ -124,6 +125,12 @@ class SynFilter:
                 )
                 log.info("syn-filter-unsupported", extra=event(text, listener=self._name, error=error.strerror))
             self._works = False
+
+
+def remove_filter(sock: socket.socket) -> None:
+    """One that a process has left in a socket that others have, too."""
+    with suppress(OSError):  # there is none
+        sock.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
 
 
 def _program(groups: Iterable[Group]) -> Iterator[_Instruction]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +26,7 @@ from shoal.proxy.config.shares import PINNED, is_pinned, share_of
 from shoal.proxy.events.logs import event
 from shoal.proxy.lifecycle.server import Server
 from shoal.proxy.lifecycle.state import ServerEvent, ServerState
+from shoal.proxy.listener.syn_filter import remove_filter
 from shoal.proxy.net.turns import TurnTable
 from shoal.proxy.workers.answering import sockets_of
 from shoal.proxy.workers.links import Message, Word
@@ -55,7 +55,6 @@ _LOAD_SECONDS: Final = 30.0  # for the workers' programs, before a takeover
 _STEADY_SECONDS: Final = 60.0
 _MOST_PAUSE: Final = 30.0
 _GRACE_SECONDS: Final = 2.0  # a worker's own drain begins later, and may last as long
-_SO_DETACH_FILTER: Final = 27  # Linux, asm-generic/socket.h
 
 
 def pause_after(ends: int) -> float:
@@ -231,8 +230,7 @@ class Supervisor(Server):
         ports = [sock.getsockname()[1] for sock in sockets if sock.fileno() >= 0]
         self._table.note(worker.number, serves=False, ports=ports)
         for sock in sockets:
-            with suppress(OSError):  # there is none
-                sock.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
+            remove_filter(sock)
         if worker.number == PINNED and self._is_stopping():
             self._released.set()
         self._look_whether_all_drain()
