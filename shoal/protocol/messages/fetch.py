@@ -78,6 +78,10 @@ class FetchRequest:
     forgotten: tuple[PartitionRef, ...]
     isolation_level_at: int = -1
 
+    @property
+    def reads_committed(self) -> bool:
+        return self.isolation_level == _READ_COMMITTED
+
 
 class FetchedPartition(NamedTuple):
     """A partition of a response. `aborted` counts aborted transactions; `field` is the position of the RECORDS length;
@@ -122,6 +126,13 @@ class FetchResponse:
         (`FetchContext.getThrottledResponse`). Only outside a session; in one, it has nothing new.
         """
         return not self.error_code and not self.partitions
+
+    def aborted_by_partition(self) -> dict[PartitionRef, list[tuple[int, int]]]:
+        """Producer id and first offset of each aborted transaction."""
+        found: dict[PartitionRef, list[tuple[int, int]]] = {}
+        for topic, partition, producer_id, first_offset in self.aborted:
+            found.setdefault(PartitionRef(topic, partition), []).append((producer_id, first_offset))
+        return found
 
 
 _REQUEST = Walkers(

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FollowedFetches"]
 
-_READ_COMMITTED = 1
-
 
 class FollowedFetches:
     """Those of all mirrors of a wrapping listener. Calls in the order of the methods.
@@ -60,7 +58,7 @@ class FollowedFetches:
             name = topic_name(connection, asked.topic)
             if name is not None and not self.leaves_out(name):
                 self._monitor.ask(flow, TopicPartition(name, asked.partition), asked.fetch_offset, now)
-        self._monitor.requested(flow, read_committed=fetch.request.isolation_level == _READ_COMMITTED)
+        self._monitor.requested(flow, read_committed=fetch.request.reads_committed)
 
     def stopped(self, connection: Connection, fetch: MirrorFetch, refs: Iterable[PartitionRef]) -> set[PartitionRef]:
         """Those that the mirror gets nothing of, until a gap is acknowledged."""
@@ -84,7 +82,6 @@ class FollowedFetches:
         """Where each partition begins and ends -> those of which the mirror may be given records now."""
         flow, now = fetch.consumer.flow, trio.current_time()
         fetch.consumer.answered_at, fetch.consumer.covered = now, fetch.asked
-        is_committed = fetch.request.isolation_level == _READ_COMMITTED
         copies = dict[TopicPartition, PartitionCopy]()
         for fetched in response.partitions:
             name = topic_name(connection, fetched.topic)
@@ -98,7 +95,7 @@ class FollowedFetches:
             if fetched.error_code:
                 copy.refuse(is_out_of_range=fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE)
             else:
-                end = fetched.last_stable if is_committed else fetched.high_watermark
+                end = fetched.last_stable if fetch.request.reads_committed else fetched.high_watermark
                 self._monitor.answered(flow, partition, copy, (fetched.log_start, end), now)
                 copies[partition] = copy
         return copies

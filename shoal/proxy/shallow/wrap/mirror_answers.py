@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     from shoal.proxy.shallow.wrap.source_knowledge import SourceKnowledge
 
 __all__ = ["MirrorAnswers"]
-
-_READ_COMMITTED = 1
 
 
 class MirrorAnswers:
@@ -145,10 +142,7 @@ class MirrorAnswers:
         """
         partitions, room = [], MOST_KEPT
         self._source.unseen.resolve(connection)
-        dropped: defaultdict[PartitionRef, list[tuple[int, int]]] = defaultdict(list)
-        if fetch.request.isolation_level == _READ_COMMITTED:
-            for topic, index, *transaction in response.aborted:
-                dropped[PartitionRef(topic, index)].append((transaction[0], transaction[1]))
+        dropped = response.aborted_by_partition() if fetch.request.reads_committed else {}
         for fetched in response.partitions:
             if fetched.start == fetched.end:
                 continue
@@ -256,7 +250,7 @@ class MirrorAnswers:
             fetch_offset=read.fetch_offset,
             flow=fetch.consumer.flow.token,
             serials=self._source.interlock.rules.next_serial,
-            read_committed=fetch.request.isolation_level == _READ_COMMITTED,
+            read_committed=fetch.request.reads_committed,
             first_raw=decision.first_raw,
             run_limit=settings.run_limit,
             min_batch_bytes=0 if self._source.interlock.takes_sets else settings.min_batch_bytes,

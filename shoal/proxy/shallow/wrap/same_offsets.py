@@ -237,9 +237,7 @@ class SameOffsets:
         judgement: Judgement,
     ) -> Iterator[tuple[FetchedPartition, Sequence[Buffer]]]:
         """The record sets of these partitions. `context`: of a partition and the mirror's offset in it."""
-        aborted: dict[PartitionRef, list[tuple[int, int]]] = {}
-        for topic, index, producer_id, first_offset in response.aborted:
-            aborted.setdefault(PartitionRef(topic, index), []).append((producer_id, first_offset))
+        aborted = response.aborted_by_partition()
         for fetched in response.partitions:
             ref = PartitionRef(fetched.topic, fetched.partition)
             if ref not in ours:
