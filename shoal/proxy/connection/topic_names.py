@@ -21,13 +21,19 @@ if TYPE_CHECKING:
     from shoal.protocol.wire.types import Topic
     from shoal.proxy.connection.connection import Connection
 
-__all__ = ["Naming", "learn_names", "topic_name", "unknown_ids"]
+__all__ = ["Naming", "learn_names", "topic_name", "topic_partition", "unknown_ids"]
 
 _METADATA_VERSION = 12  # the oldest with requests by topic id; a broker with Fetch v13 or Produce v13 has it
 
 
 def topic_name(connection: Connection, topic: Topic) -> str | None:
     return connection.cluster.topic_name(topic) if isinstance(topic, bytes) else topic
+
+
+def topic_partition(connection: Connection, topic: Topic, partition: int) -> TopicPartition | None:
+    """None: the name is unknown."""
+    name = topic_name(connection, topic)
+    return None if name is None else TopicPartition(name, partition)
 
 
 def unknown_ids(connection: Connection, topics: Iterable[Topic]) -> list[Topic]:

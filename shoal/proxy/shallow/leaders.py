@@ -134,7 +134,7 @@ class Leaders:
     # -- the ends of logs --------------------------------------------------------------------------------------------
 
     async def ends(self, partitions: Iterable[TopicPartition], *, read_committed: bool) -> dict[TopicPartition, Ends]:
-        """Where the logs begin and end, of those that have a leader and could be asked. Raises NoAnswer if none could."""
+        """Where the logs of those that have a leader begin and end. Raises NoAnswer if no leader answers."""
         wanted = list(partitions)
         if any(self.leader(partition) is None for partition in wanted):
             self.ask_again()

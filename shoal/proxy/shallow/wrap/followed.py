@@ -12,7 +12,7 @@ from shoal.protocol.shallow.monitor.spans import spans_of
 from shoal.protocol.shallow.token import Tokened
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.types import PartitionRef, TopicPartition
-from shoal.proxy.connection.topic_names import topic_name
+from shoal.proxy.connection.topic_names import topic_partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -55,22 +55,18 @@ class FollowedFetches:
         if fetch.request.session_epoch <= 0:
             fetch.consumer.limits_of = self._monitor.gaps.limits
         for asked in fetch.request.partitions:
-            name = topic_name(connection, asked.topic)
-            if name is not None and not self.leaves_out(name):
-                self._monitor.ask(flow, TopicPartition(name, asked.partition), asked.fetch_offset, now)
+            partition = topic_partition(connection, asked.topic, asked.partition)
+            if partition is not None and not self.leaves_out(partition.topic):
+                self._monitor.ask(flow, partition, asked.fetch_offset, now)
         self._monitor.requested(flow, read_committed=fetch.request.reads_committed)
 
     def stopped(self, connection: Connection, fetch: MirrorFetch, refs: Iterable[PartitionRef]) -> set[PartitionRef]:
         """Those that the mirror gets nothing of, until a gap is acknowledged."""
         if not self._monitor.gaps.stopped:
             return set()
-        named = ((ref, topic_name(connection, ref.topic)) for ref in refs)
+        named = ((ref, topic_partition(connection, *ref)) for ref in refs)
         flow = fetch.consumer.flow
-        return {
-            ref
-            for ref, name in named
-            if name is not None and self._monitor.is_stopped(flow, TopicPartition(name, ref.partition))
-        }
+        return {ref for ref, partition in named if partition is not None and self._monitor.is_stopped(flow, partition)}
 
     def has_old_limits(self, consumer: Consumer) -> bool:
         """A partition was stopped, or goes on, since the consumer has listed its partitions."""
@@ -84,11 +80,10 @@ class FollowedFetches:
         fetch.consumer.answered_at, fetch.consumer.covered = now, fetch.asked
         copies = dict[TopicPartition, PartitionCopy]()
         for fetched in response.partitions:
-            name = topic_name(connection, fetched.topic)
+            partition = topic_partition(connection, fetched.topic, fetched.partition)
             offset = fetch.asked.get(PartitionRef(fetched.topic, fetched.partition))
-            if name is None or offset is None or self.leaves_out(name):
+            if partition is None or offset is None or self.leaves_out(partition.topic):
                 continue
-            partition = TopicPartition(name, fetched.partition)
             copy = self._monitor.asked(flow, partition, offset)
             if copy is None:
                 continue

@@ -13,7 +13,7 @@ from shoal.protocol.shallow.fingerprint import sample_record_set
 from shoal.protocol.shallow.interlock.flow import Fetched
 from shoal.protocol.shallow.token import put_token
 from shoal.protocol.wire.types import PartitionRef, TopicPartition
-from shoal.proxy.connection.topic_names import topic_name
+from shoal.proxy.connection.topic_names import topic_name, topic_partition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,11 +178,11 @@ class Unseen:
 
     def note(self, connection: Connection, flow: Flow, partition: PartitionRef, raw_next: int) -> None:
         """Records of a partition below `raw_next` are sent; their first offset, or their topic, is unknown."""
-        topic, index = partition
-        name = topic_name(connection, topic)
-        if name is not None:
-            self._report(flow, TopicPartition(name, index), raw_next)
+        named = topic_partition(connection, *partition)
+        if named is not None:
+            self._report(flow, named, raw_next)
             return
+        topic, index = partition
         key = index, flow.token
         known = self._next.get(topic, {})
         if key not in known:

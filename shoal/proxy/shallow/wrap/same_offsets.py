@@ -22,7 +22,7 @@ from shoal.protocol.shallow.same_offsets.follow import follow
 from shoal.protocol.shallow.same_offsets.place import Place, PlaceState
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.types import PartitionRef, TopicPartition
-from shoal.proxy.connection.topic_names import topic_name
+from shoal.proxy.connection.topic_names import topic_partition
 from shoal.proxy.shallow.copy_events import stop_copy
 from shoal.proxy.shallow.wrap.copy_kinds import CopyKinds
 
@@ -109,11 +109,9 @@ class SameOffsets:
             return {}
         found = dict[PartitionRef, TopicPartition | None]()
         for ref in refs:
-            name = topic_name(connection, ref.topic)
-            if name is None:
-                found[ref] = None
-            elif self.has(name) or TopicPartition(name, ref.partition) in consumer.places:
-                found[ref] = TopicPartition(name, ref.partition)
+            partition = topic_partition(connection, *ref)
+            if partition is None or self.has(partition.topic) or partition in consumer.places:
+                found[ref] = partition
         return found
 
     # -- request -----------------------------------------------------------------------------------------------------
@@ -127,8 +125,7 @@ class SameOffsets:
             consumer.has_unplaced, consumer.located_at = False, now
             return True
         for asked in request.partitions:
-            name = topic_name(connection, asked.topic)
-            listed.add(None if name is None else TopicPartition(name, asked.partition))
+            listed.add(topic_partition(connection, asked.topic, asked.partition))
         for partition, place in consumer.places.items():
             self._places.renew(partition, place, now)
             if partition in listed or not place.in_session:
@@ -157,11 +154,10 @@ class SameOffsets:
             if left is not None:  # a consumer leaves out a partition while it has records of it
                 left.in_session = False
         for asked in request.partitions:
-            name = topic_name(connection, asked.topic)
-            if name is None:
+            partition = topic_partition(connection, asked.topic, asked.partition)
+            if partition is None:
                 continue
-            partition = TopicPartition(name, asked.partition)
-            if not self.has(name):
+            if not self.has(partition.topic):
                 consumer.places.pop(partition, None)  # it has become an ordinary one
                 continue
             self._consumers.add(consumer)
@@ -188,8 +184,8 @@ class SameOffsets:
 
     @staticmethod
     def _place(connection: Connection, consumer: Consumer, ref: PartitionRef) -> Place | None:
-        name = topic_name(connection, ref.topic)
-        return None if name is None else consumer.places.get(TopicPartition(name, ref.partition))
+        partition = topic_partition(connection, *ref)
+        return None if partition is None else consumer.places.get(partition)
 
     # -- answer ------------------------------------------------------------------------------------------------------
 
