@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from shoal.proxy.config.quantities import added, codes, counted, reasons
+from shoal.proxy.config.quantities import codes, counted, increases, reasons
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,14 +27,12 @@ class CoalesceStatistics:
     request_bytes: int = 0
     split_sets: int = 0  # refused as a whole, and retried batch by batch
     errors: int = 0  # partitions answered with an error
-    alone: Mapping[WhyAlone, int] = field(
-        default_factory=dict
-    )  # produce requests that were not joined: reason -> count
+    alone: Mapping[WhyAlone, int] = field(default_factory=dict)  # requests that were not joined: reason -> number
 
     def since(self, earlier: PathStatistics | None) -> CoalesceStatistics:
         before = earlier if isinstance(earlier, CoalesceStatistics) else CoalesceStatistics()
         counts = {name: getattr(self, name) - getattr(before, name) for name in _COUNTS}
-        return CoalesceStatistics(**counts, alone=added(self.alone, before.alone))
+        return CoalesceStatistics(**counts, alone=increases(self.alone, before.alone))
 
     @property
     def happened(self) -> bool:
@@ -70,12 +68,4 @@ class CoalesceTally:
     alone: Counter[WhyAlone] = field(default_factory=Counter)
 
     def statistics(self) -> CoalesceStatistics:
-        return CoalesceStatistics(
-            taken=self.taken,
-            batches=self.batches,
-            requests=self.requests,
-            request_bytes=self.request_bytes,
-            split_sets=self.split_sets,
-            errors=self.errors,
-            alone=dict(self.alone),
-        )
+        return CoalesceStatistics(**{name: getattr(self, name) for name in _COUNTS}, alone=dict(self.alone))

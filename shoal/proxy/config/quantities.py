@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["added", "codes", "counted", "megabytes", "rate", "reasons"]
+__all__ = ["codes", "counted", "increases", "megabytes", "rate", "reasons"]
 
 
 Code = TypeVar("Code", bound=StrEnum)
@@ -42,7 +42,7 @@ def codes(counts: Mapping[Code, int]) -> dict[str, int]:
     return {why.name.lower(): count for why, count in counts.items()}
 
 
-def added(now: Mapping[Code, int], before: Mapping[Code, int]) -> dict[Code, int]:
+def increases(now: Mapping[Code, int], before: Mapping[Code, int]) -> dict[Code, int]:
     """Reason -> increase, the most frequent reason first; only reasons that increased."""
     more = {why: now.get(why, 0) - before.get(why, 0) for why in {**before, **now}}
     return dict(sorted(((why, count) for why, count in more.items() if count), key=lambda item: -item[1]))

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from shoal.proxy.config.quantities import added, codes, counted, megabytes, rate, reasons
+from shoal.proxy.config.quantities import codes, counted, increases, megabytes, rate, reasons
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,17 +42,15 @@ class ShallowStatistics:
     retries_suppressed: int = 0  # batches of retries that were already appended
     partition_errors: int = 0  # error answers of the target for unwrapped partitions
     reconciled_envelopes: int = 0  # fully appended, with as many target offsets as records
-    mismatches: Mapping[Mismatch, int] = field(
-        default_factory=dict
-    )  # what does not reconcile (protocol/shallow/unwrap/reconcile.py)
+    mismatches: Mapping[Mismatch, int] = field(default_factory=dict)  # what does not reconcile: reason -> number
 
     def since(self, earlier: PathStatistics | None) -> ShallowStatistics:
         before = earlier if isinstance(earlier, ShallowStatistics) else ShallowStatistics()
         counts = {name: getattr(self, name) - getattr(before, name) for name in _COUNTS}
         return ShallowStatistics(
             **counts,
-            raw_batches=added(self.raw_batches, before.raw_batches),
-            mismatches=added(self.mismatches, before.mismatches),
+            raw_batches=increases(self.raw_batches, before.raw_batches),
+            mismatches=increases(self.mismatches, before.mismatches),
         )
 
     @property
@@ -125,21 +123,5 @@ class ShallowTally:
         self.raw_batches.update(wrapped.raw)
 
     def statistics(self) -> ShallowStatistics:
-        return ShallowStatistics(
-            envelopes=self.envelopes,
-            claim_checks=self.claim_checks,
-            wrapped_batches=self.wrapped_batches,
-            wrapped_records=self.wrapped_records,
-            wrapped_bytes=self.wrapped_bytes,
-            raw_batches=dict(self.raw_batches),
-            opened_envelopes=self.opened_envelopes,
-            read_again=self.read_again,
-            unwrapped_batches=self.unwrapped_batches,
-            unwrapped_records=self.unwrapped_records,
-            unwrapped_bytes=self.unwrapped_bytes,
-            produce_requests=self.produce_requests,
-            retries_suppressed=self.retries_suppressed,
-            partition_errors=self.partition_errors,
-            reconciled_envelopes=self.reconciled_envelopes,
-            mismatches=dict(self.mismatches),
-        )
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        return ShallowStatistics(**counts, raw_batches=dict(self.raw_batches), mismatches=dict(self.mismatches))

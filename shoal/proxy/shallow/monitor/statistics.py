@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from shoal.protocol.shallow.monitor.gap import GapKind
-from shoal.proxy.config.quantities import added, codes, counted, megabytes
+from shoal.proxy.config.quantities import codes, counted, increases, megabytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ class MirrorStatistics:
     def since(self, earlier: PathStatistics | None) -> MirrorStatistics:
         before = earlier if isinstance(earlier, MirrorStatistics) else MirrorStatistics()
         has_caught_up = before.is_behind and not self.is_behind
-        return replace(self, gaps=added(self.gaps, before.gaps), has_caught_up=has_caught_up)
+        return replace(self, gaps=increases(self.gaps, before.gaps), has_caught_up=has_caught_up)
 
     @property
     def is_behind(self) -> bool:
