@@ -21,8 +21,9 @@ from shoal.protocol.messages.metadata import read_metadata_response
 from shoal.protocol.messages.produce import peek_acks, read_produce_request, read_produce_response
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import read_request_header, response_body
-from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, read_endpoints, rewrite_endpoints
+from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
 from shoal.protocol.wire.errors import RemoteProtocolError
+from tests.support.endpoints import read_endpoints
 from tests.support.kio_messages import Case, cases, entities, request_frame, response_frame
 
 Reader = Callable[[Any], object]

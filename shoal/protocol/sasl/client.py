@@ -4,11 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from shoal.protocol.sasl.scram import DIGESTS, Exchange, derive, scram_tokens
+from shoal.protocol.sasl.scram import Exchange, derive, scram_tokens
 
-__all__ = ["MECHANISMS", "TOKEN_ROUNDS", "Credentials", "Exchange", "plain_tokens", "tokens"]
+__all__ = ["TOKEN_ROUNDS", "Credentials", "Exchange", "plain_tokens", "tokens"]
 
-MECHANISMS: Final = ("PLAIN", *DIGESTS)
 TOKEN_ROUNDS: Final = {"PLAIN": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2, "OAUTHBEARER": 1}
 """Frames without a Kafka header that each side sends after SaslHandshake v0 (RFC 4616, 5802, 7628). GSSAPI has no fixed
 number."""

@@ -27,7 +27,7 @@ from shoal.protocol.wire.errors import LocalProtocolError, RemoteProtocolError
 from shoal.protocol.wire.splice import Edit, splice
 from shoal.protocol.wire.types import Buffer, write_compact_string, write_int32, write_string, write_uvarint
 
-__all__ = ["ADDRESS_RESPONSES", "Endpoint", "Lookup", "endpoint_edits", "read_endpoints", "rewrite_endpoints"]
+__all__ = ["ADDRESS_RESPONSES", "Endpoint", "Lookup", "endpoint_edits", "rewrite_endpoints"]
 
 Lookup: TypeAlias = Callable[[int, str, int], tuple[str, int]]
 """`(node id, host, port)` of a broker -> the host and port for the client; unchanged values leave the address as it is.
@@ -117,14 +117,6 @@ def _endpoint(address: _Address, frame: Buffer) -> Endpoint:
     except UnicodeDecodeError as error:
         raise RemoteProtocolError(f"the host at {address.start} is not UTF-8") from error
     return Endpoint(address.node_id, host, address.port)
-
-
-def read_endpoints(api_key: int, version: int, frame: Buffer) -> list[Endpoint]:
-    """The addresses in a whole response frame, in order; empty for a response that cannot contain any.
-
-    Raises RemoteProtocolError, or UnsupportedVersion for a version above the table.
-    """
-    return [_endpoint(address, frame) for address in _find(api_key, version, frame).addresses]
 
 
 def rewrite_endpoints(api_key: int, version: int, frame: Buffer, lookup: Lookup) -> Buffer | list[Buffer]:

@@ -42,14 +42,8 @@ class State(Enum):
     def precedes_open(self) -> bool:
         return self in _BEFORE_OPEN
 
-    @property
-    def has_no_broker(self) -> bool:
-        """Nothing more can be sent to the broker."""
-        return self in _WITHOUT_BROKER
-
 
 _BEFORE_OPEN = frozenset({State.SILENT, State.CONNECTING})
-_WITHOUT_BROKER = frozenset({State.BROKER_DONE, State.CLOSING, State.CLOSED})
 
 
 class Event(Enum):

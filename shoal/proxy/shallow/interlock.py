@@ -179,9 +179,10 @@ class Interlock:
             yield
         finally:
             self._learning -= 1
-            self._changed()
+            self.changed()
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
+        """Something is known that answers may wait for."""
         self._change.set()
         self._change = trio.Event()
 
@@ -198,7 +199,7 @@ class Interlock:
         now = self.tick()
         for key in envelopes:
             self.rules.arrived(key, self._producers[connection], now)
-        self._changed()
+        self.changed()
 
     def returned(self, connection: Connection, target: TopicPartition, tokens: Sequence[ReturnedToken]) -> None:
         now, salt, way = self.tick(), self.rules.salt, self._way(connection, target.topic)
@@ -206,7 +207,7 @@ class Interlock:
             mark = fingerprint(salt, target.partition, token.timestamp, token.record)
             self.rules.returned(token.token, mark, way, now)
         self._log_events()
-        self._changed()
+        self.changed()
 
     def located(self, connection: Connection, target: TopicPartition, locator: LocatorRecord) -> ReturnedLocator | None:
         """None: it is not one of this listener's."""
@@ -215,17 +216,13 @@ class Interlock:
     def _way(self, connection: Connection, topic: str) -> WayBack:
         return WayBack(self._producers[connection], connection.peer.host, connection.client_id or "", topic)
 
-    def changed(self) -> None:
-        """Something is known that answers may wait for."""
-        self._changed()
-
     def produced(self, connection: Connection, topic: str, partition: int, record_set: memoryview) -> None:
         """Plain records for the target; decoded only while they may be evidence."""
         if self.rules.listens(topic, partition):
             marks = produced_fingerprints(record_set, 0, len(record_set), salt=self.rules.salt, partition=partition)
             self.rules.saw_produced(topic, partition, marks, self._producers[connection], self.tick())
             self._log_events()
-            self._changed()
+            self.changed()
 
     def _log_events(self) -> None:
         for found in self.rules.events():

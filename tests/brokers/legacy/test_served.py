@@ -219,7 +219,7 @@ async def test_a_broker_that_dies_in_the_middle_of_an_answer_leaves_whole_messag
         slow = await taken_back(r, topic)
         connection = r.connection_of(slow)
         node.kill()
-        await until_in_time(lambda: connection.state.has_no_broker, within=10, what="the broker to be gone")
+        await until_in_time(lambda: connection.requests.without_answers, within=10, what="the broker to be gone")
         given = (await slow.answer())[topic, 0]
         assert given.messages == megabyte[: len(given.messages)]
         assert given.padding > CHUNK

@@ -13,7 +13,6 @@ from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceP
 
 from shoal.protocol.multibatch.proof import Result
 from shoal.protocol.multibatch.trial import SCRATCH_PREFIX
-from shoal.protocol.sasl.client import MECHANISMS
 from shoal.proxy.cli.probe import ClusterReport, probe_cluster
 from shoal.proxy.cluster.cluster import Cluster as UpstreamCluster
 from shoal.proxy.config.parse import parse_addresses
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from tests.support.kafka.clusters import Pair, SharedClusters
 
 ALICE, BOB = "alice", "bob"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 ALL_FOR_BOB = [(BOB, AclOperation.ALL)]
 AUTHORIZED = ClusterSpec(
     users={ALICE: "right", BOB: "right"},

@@ -17,13 +17,14 @@ from shoal.protocol.messages.produce import peek_acks, read_produce_request, rea
 from shoal.protocol.messages.sessions import FetchSessions
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import read_request_header, response_body
-from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, read_endpoints, rewrite_endpoints
+from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
 from shoal.protocol.transform.skim import FetchSkimmer
 from shoal.protocol.transform.skim_share import ShareFetchSkimmer
 from shoal.protocol.transform.watch import FetchWatcher
 from shoal.protocol.wire.framing import check_frame_size
 from tests.fuzz.target import Target
 from tests.support import kio_messages
+from tests.support.endpoints import read_endpoints
 
 __all__ = ["TARGETS", "examples"]
 

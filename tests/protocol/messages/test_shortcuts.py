@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from shoal.protocol.messages.produce import peek_acks
 from shoal.protocol.messages.shortcuts import fetch_names_no_broker, names_no_broker, usual_acks, usual_head
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.transform.addresses import read_endpoints
+from tests.support.endpoints import read_endpoints
 from tests.support.kio_messages import Case, cases, entities, entity_type, request_frame, response_frame
 
 REQUESTS = [case for case in cases("ProduceRequest") if 3 <= case.version <= 13]

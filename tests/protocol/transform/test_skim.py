@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from shoal.protocol.messages.fetch import read_fetch_response
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.transform.addresses import read_endpoints
 from shoal.protocol.transform.skim import HIDDEN_TAG, FetchSkimmer
 from shoal.protocol.wire.errors import RemoteProtocolError, UnsupportedVersion
 from shoal.protocol.wire.types import write_tagged_fields, write_uvarint
+from tests.support.endpoints import read_endpoints
 from tests.support.kio_messages import Case, for_any, response_frame
 
 

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.transform.addresses import read_endpoints
 from shoal.protocol.transform.skim_share import ShareFetchSkimmer
 from shoal.protocol.wire.errors import RemoteProtocolError, UnsupportedVersion
 from shoal.protocol.wire.types import write_uvarint
 from tests.protocol.transform.test_skim import CHUNKS, damaged
 from tests.protocol.transform.test_skim import skim as skimmed
+from tests.support.endpoints import read_endpoints
 from tests.support.kio_messages import Case, for_any, response_frame
 
 

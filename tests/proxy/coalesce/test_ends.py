@@ -124,7 +124,7 @@ async def test_a_client_whose_own_broker_connection_ends_gets_the_answers_to_its
         (own,) = [side for side in r.fake.sides if side is not r.broker.sides[0]]
         await own.stream.aclose()
         (connection,) = r.server.listeners["test"].connections
-        await until(lambda: connection.state.has_no_broker)
+        await until(lambda: connection.requests.without_answers)
         gate.set()
         assert await client.answers() == {0: (NONE, 0)}
         assert await client.at_end()
@@ -252,7 +252,7 @@ async def test_a_client_without_its_broker_connection_that_leaves_is_ended() -> 
         (own,) = [side for side in r.fake.sides if side is not r.broker.sides[0]]
         await own.stream.aclose()
         (connection,) = r.server.listeners["test"].connections
-        await until(lambda: connection.state.has_no_broker)
+        await until(lambda: connection.requests.without_answers)
         await trio.testing.wait_all_tasks_blocked(0.01)
         connection.check_progress(trio.current_time())
         await client.reset()

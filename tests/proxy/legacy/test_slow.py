@@ -139,7 +139,7 @@ async def test_what_cannot_be_gone_on_with_is_padded_to_the_promised_size(troubl
         else:
             for side in r.broker.sides:
                 await side.stream.aclose()
-            await until(lambda: connection.state.has_no_broker)
+            await until(lambda: connection.requests.without_answers)
         given = (await slow.answer())[PLACE]
         got = given.messages
         assert got == sent[: len(got)]
