@@ -12,6 +12,7 @@ import trio
 from shoal.protocol.schema.used_versions import OTHERS, ranges, refused_by_kafka_4
 from shoal.proxy.admin.http import Response
 from shoal.proxy.admin.share import Turn
+from shoal.proxy.config.quantities import utc
 
 if TYPE_CHECKING:
     from shoal.proxy.admin.http import Request
@@ -69,4 +70,4 @@ def _row(entry: ClientEntry) -> dict[str, object]:
 
 def _wall(at: float) -> str:
     """`at`: in trio's time."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - (trio.current_time() - at)))
+    return utc(time.time() - (trio.current_time() - at))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shoal.proxy.cluster.cluster import Cluster
     from shoal.proxy.lifecycle.server import Server
 
-__all__ = ["FRESH_SECONDS", "PATIENCE_SECONDS", "Health"]
+__all__ = ["FRESH_SECONDS", "PATIENCE_SECONDS", "Health", "closed_listeners"]
 
 FRESH_SECONDS: Final = 10.0
 PATIENCE_SECONDS: Final = 0.8  # Kubernetes waits for a second
@@ -63,10 +63,7 @@ class Health:
         """By name, why it is not ready; None: it is."""
         return {
             "clusters": {name: self._why_not(cluster) for name, cluster in self._server.clusters.items()},
-            "listeners": {
-                name: None if listener.is_bound else "its ports are closed"
-                for name, listener in self._server.listeners.items()
-            },
+            "listeners": closed_listeners(self._server),
         }
 
     def _why_not(self, cluster: Cluster) -> str | None:
@@ -102,3 +99,8 @@ class Health:
         finally:
             del self._asking[cluster.name]
             done.set()
+
+
+def closed_listeners(server: Server) -> dict[str, str | None]:
+    """By name, why a listener is not ready; None: it is."""
+    return {name: None if x.is_bound else "its ports are closed" for name, x in server.listeners.items()}

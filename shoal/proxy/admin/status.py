@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.proxy.config.identity import host_name, shoal_version
+from shoal.proxy.config.quantities import utc
 
 if TYPE_CHECKING:
     from shoal.proxy.admin.lag import LoopLag
@@ -42,7 +43,7 @@ class Status:
             "version": self._version,
             "pid": os.getpid(),
             "host": host_name(),
-            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started)),
+            "started": utc(self._started),
             "uptime_seconds": round(trio.current_time() - self._started_at, 3),
             "state": server.state.name.lower(),
             "loop_lag_seconds": round(self._lag.last, 6),
@@ -78,7 +79,7 @@ def _certificates(tls: TlsContext) -> list[dict[str, object]]:
             "setting": used.setting,
             "file": str(used.file),
             "subject": used.certificate.subject,
-            "expires": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(used.certificate.not_after)),
+            "expires": utc(used.certificate.not_after),
         }
         for used in tls.loaded.certificates
     ]

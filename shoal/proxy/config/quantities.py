@@ -1,14 +1,15 @@
-"""Formats quantities for logs. MB = 1,000,000 bytes, as for disks and networks."""
+"""Formats quantities and times for people. MB = 1,000,000 bytes, as for disks and networks."""
 
 from __future__ import annotations
 
+import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["codes", "counted", "increases", "megabytes", "rate", "reasons"]
+__all__ = ["codes", "counted", "increases", "megabytes", "rate", "reasons", "utc"]
 
 
 Code = TypeVar("Code", bound=StrEnum)
@@ -27,6 +28,11 @@ def megabytes(size: int) -> str:
         if size >= 100_000
         else f"{size / 1e3:,.1f} kB"
     )
+
+
+def utc(at: float) -> str:
+    """`at`: seconds since 1970. ISO 8601."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
 
 def rate(size: int, seconds: float) -> str:

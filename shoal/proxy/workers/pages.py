@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import trio
 
+from shoal.proxy.admin.health import closed_listeners
 from shoal.proxy.admin.http import Response
 from shoal.proxy.admin.json import as_json
 from shoal.proxy.admin.lag import LoopLag
@@ -85,10 +86,7 @@ class WorkerPages:
             "ready": server.state.is_ready,
             "state": server.state.name.lower(),
             "clusters": dict.fromkeys(server.clusters),
-            "listeners": {
-                name: None if listener.is_bound else "its ports are closed"
-                for name, listener in server.listeners.items()
-            },
+            "listeners": closed_listeners(server),
         }
 
     async def status(self, request: Request) -> Response:

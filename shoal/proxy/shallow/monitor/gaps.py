@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from shoal.protocol.shallow.monitor.gap import GapKind
 from shoal.proxy.cluster.state_files import NotOurs, put_away
 from shoal.proxy.config.problems import OperatorError
+from shoal.proxy.config.quantities import utc
 from shoal.proxy.config.settings import OnGap
 from shoal.proxy.events.logs import event
 from shoal.proxy.shallow.files.gaps import ALL, MOST_GAPS, SeenGap, read_gaps, take_acknowledged, write_gaps
@@ -94,7 +95,7 @@ class Gaps:
             mirror, partition, gap = each
             self.counts[gap.kind] += 1
             seen = SeenGap(
-                at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                at=utc(time.time()),
                 mirror=mirror,
                 topic=partition.topic,
                 partition=partition.partition,
