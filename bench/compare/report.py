@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from shoal.scenarios.spread import Spread, ratios
+from shoal.scenarios.spread import Spread, known_median, ratios
 from shoal.scenarios.table import RULE, number, render
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def as_json(found: Mapping[str, Measured], left_out: Mapping[str, str], **about:
         "workloads": {
             name: {
                 "unit": measured.unit,
-                **{side: _median(measured.values[side]) for side in (THIS, COMMIT)},
+                **{side: known_median(measured.values[side]) for side in (THIS, COMMIT)},
                 "ratio": Spread.of(each)._asdict() if (each := measured.ratios()) else None,
                 "rounds": len(each),
             }
@@ -47,11 +46,6 @@ def as_json(found: Mapping[str, Measured], left_out: Mapping[str, str], **about:
         },
         "left_out": dict(left_out),
     }
-
-
-def _median(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(median(known), 3) if known else None
 
 
 def verdict(ratio: Spread, rounds: int) -> str:

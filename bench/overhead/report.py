@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from bench.overhead.by_peer import by_peer, peer_table
 from bench.proxies.names import DIRECT, HAPROXY, SHOAL
+from shoal.scenarios.spread import known_median
 from shoal.scenarios.table import RULE, number, ratio, render
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from bench.overhead.connections import Connections
     from bench.runs import Forwarding, Lone
 
@@ -67,9 +65,9 @@ def as_json(figures: Figures, **about: object) -> dict[str, object]:
         "index_us_per_batch": figures.index_us,
         "connections": {
             way: {
-                "cpu_us": _median(run.cpu_us for run in runs),
-                "per_cpu_s": _median(run.per_cpu_s for run in runs),
-                "per_s": _median(run.per_s for run in runs),
+                "cpu_us": known_median(run.cpu_us for run in runs),
+                "per_cpu_s": known_median(run.per_cpu_s for run in runs),
+                "per_s": known_median(run.per_s for run in runs),
             }
             for way, runs in figures.connections.items()
         },
@@ -78,30 +76,25 @@ def as_json(figures: Figures, **about: object) -> dict[str, object]:
 
 
 def _forwarding(runs: list[Forwarding]) -> dict[str, float | None]:
-    cpu = _median(run.cpu_s_per_gib for run in runs)
-    return {"cpu_s_per_gib": cpu, "gib_per_s": _median(run.gib_per_s for run in runs)}
+    cpu = known_median(run.cpu_s_per_gib for run in runs)
+    return {"cpu_s_per_gib": cpu, "gib_per_s": known_median(run.gib_per_s for run in runs)}
 
 
 def _little(runs: list[Forwarding]) -> dict[str, float | None]:
     return {
-        "cpu_us_per_request": _median(run.cpu_us_per_request for run in runs),
-        "requests_per_s": _median(run.requests_per_s for run in runs),
+        "cpu_us_per_request": known_median(run.cpu_us_per_request for run in runs),
+        "requests_per_s": known_median(run.requests_per_s for run in runs),
     }
 
 
 def _lone(runs: list[Lone], direct: list[Lone]) -> dict[str, float | None]:
     pairs = list(zip(runs, direct, strict=True))
     return {
-        "p50": _median(run.p50 for run in runs),
-        "p99": _median(run.p99 for run in runs),
-        "added_p50": _median(run.p50 - bare.p50 for run, bare in pairs),
-        "added_p99": _median(run.p99 - bare.p99 for run, bare in pairs),
+        "p50": known_median(run.p50 for run in runs),
+        "p99": known_median(run.p99 for run in runs),
+        "added_p50": known_median(run.p50 - bare.p50 for run, bare in pairs),
+        "added_p99": known_median(run.p99 - bare.p99 for run, bare in pairs),
     }
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(median(known), 3) if known else None
 
 
 def as_tables(report: dict[str, Any]) -> str:

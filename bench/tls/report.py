@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import partial
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from bench.proxies.names import DIRECT, HAPROXY
 from bench.proxies.placements import TLS, Placement
+from shoal.scenarios.spread import known_median
 from shoal.scenarios.table import RULE, number, ratio, render
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from bench.overhead.connections import Connections
     from bench.runs import Forwarding, Lone
@@ -70,21 +70,21 @@ def as_json(figures: Figures, **about: object) -> dict[str, Any]:
         **{name: _bulk(name, forwarding[name], figures.openssl) for name in (FETCH, PRODUCE) if name in forwarding},
         "small_produce_cpu_us": {
             way.lower(): {
-                placement: _median(run.cpu_us_per_request for run in runs) for placement, runs in found.items()
+                placement: known_median(run.cpu_us_per_request for run in runs) for placement, runs in found.items()
             }
             for way, found in forwarding.get(SMALL, {}).items()
         },
         "handshakes_per_s": {
-            way.lower(): {kind: _median(run.per_cpu_s for run in runs) for kind, runs in found.items()}
+            way.lower(): {kind: known_median(run.per_cpu_s for run in runs) for kind, runs in found.items()}
             for way, found in figures.connections.items()
         },
         "connection_cpu_us": {
-            way.lower(): {kind: _median(run.cpu_us for run in runs) for kind, runs in found.items()}
+            way.lower(): {kind: known_median(run.cpu_us for run in runs) for kind, runs in found.items()}
             for way, found in figures.connections.items()
         },
         "added_p50_us": _added(figures.lone),
         "direct_p50_us": {
-            kind: {placement: _median(run.p50 for run in runs) for placement, runs in found.items()}
+            kind: {placement: known_median(run.p50 for run in runs) for placement, runs in found.items()}
             for kind, found in figures.lone.get(DIRECT, {}).items()
         },
         "idle_mib": {way.lower(): found for way, found in figures.idle_mib.items()},
@@ -103,8 +103,8 @@ def _bulk(
     for way, placements in ways.items():
         each = {
             placement: {
-                "cpu_s_per_gib": _median(run.cpu_s_per_gib for run in runs),
-                "gib_per_s": _median(run.gib_per_s for run in runs),
+                "cpu_s_per_gib": known_median(run.cpu_s_per_gib for run in runs),
+                "gib_per_s": known_median(run.gib_per_s for run in runs),
             }
             for placement, runs in placements.items()
         }
@@ -127,7 +127,7 @@ def _added(lone: Mapping[str, Mapping[str, Mapping[Placement, list[Lone]]]]) -> 
     return {
         way.lower(): {
             kind: {
-                placement: _median(
+                placement: known_median(
                     run.p50 - bare.p50 for run, bare in zip(runs, lone[DIRECT][kind][_compared(placement)], strict=True)
                 )
                 for placement, runs in placements.items()
@@ -141,11 +141,6 @@ def _added(lone: Mapping[str, Mapping[str, Mapping[Placement, list[Lone]]]]) -> 
 
 def _compared(placement: Placement) -> Placement:
     return Placement.PLAIN if placement is Placement.PLAIN else Placement.BOTH
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(median(known), 3) if known else None
 
 
 def as_tables(report: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["NOISE", "Spread", "ratios"]
+__all__ = ["NOISE", "Spread", "known_median", "ratios"]
 
 NOISE = 0.05  # medians that differ by less are the same, however narrow the spreads are
 _DIGITS = 3
@@ -46,6 +46,12 @@ def _outside(rounds: int) -> int:
         outside += 1
         below += comb(rounds, outside)
     return outside
+
+
+def known_median(values: Iterable[float | None]) -> float | None:
+    """Rounds without a value are left out; None: none has one."""
+    known = [value for value in values if value is not None]
+    return round(median(known), _DIGITS) if known else None
 
 
 def ratios(above: Sequence[float | None], below: Sequence[float | None]) -> list[float]:

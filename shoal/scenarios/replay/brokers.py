@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, running_cluster
 from shoal.scenarios.kafka.content.scan import Scanner
+from shoal.scenarios.kafka.metrics import requests
 from shoal.scenarios.running.cluster_toml import security_lines
 from shoal.scenarios.running.shoal_run import running_shoal_run
 
@@ -32,6 +33,12 @@ class Site:
     security: str = ""
     cluster: Cluster | None = None
     scanner: Scanner
+
+    async def requests(self, api: str) -> int | None:
+        """Counted by its brokers, in under a second; None for brokers that we did not start."""
+        if self.cluster is None:
+            return None
+        return sum([await requests(node, api) for node in self.cluster.nodes.values()])
 
 
 class Brokers:

@@ -12,7 +12,6 @@ import trio
 from shoal.scenarios.kafka.content.compare import first_difference
 from shoal.scenarios.kafka.content.copies import read_copy
 from shoal.scenarios.kafka.content.topics import Topics
-from shoal.scenarios.kafka.metrics import requests
 from shoal.scenarios.kafka.mirror import MirrorSpec, running_mirror
 from shoal.scenarios.replay.index.player import Player
 from shoal.scenarios.replay.index.synthetic_batches import Maker
@@ -78,17 +77,11 @@ class Stage:
         assert self.site.cluster is not None, "these brokers are not ours"
         return self.site.cluster.nodes[1]
 
-    async def requests(self, api: str) -> int | None:
-        """Requests counted by the target's brokers, in under a second; None for brokers that we did not start."""
-        if self.site.cluster is None:
-            return None
-        return sum([await requests(node, api) for node in self.site.cluster.nodes.values()])
-
     async def play(self, arrivals: Iterable[Arrival], topics: Collection[str]) -> ReplayStatistics:
         """Records the values of `play_and_audit`, and "broker requests"."""
-        before = await self.requests("Produce")
+        before = await self.site.requests("Produce")
         played = await play_and_audit(arrivals, topics, self.address, self.site.bootstrap, self.clock, self.seen)
-        after = await self.requests("Produce")
+        after = await self.site.requests("Produce")
         self.seen["broker requests"] = None if after is None or before is None else after - before
         return played
 

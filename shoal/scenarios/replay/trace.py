@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.errors import TrafficFailed
-from shoal.scenarios.kafka.metrics import requests
 from shoal.scenarios.replay.clock import MAX, Clock
 from shoal.scenarios.replay.frames.ledger import RawLedger
 from shoal.scenarios.replay.frames.player import RawPlayer, ReplayTarget
@@ -75,9 +74,9 @@ async def _staged(
     try:
         async with running_shoal_run(work, site.brokers, listener=settings.listener, cluster=site.security) as shoal:
             run = _Run(shoal=shoal.address)
-            before = await _produce_requests(site)
+            before = await site.requests("Produce")
             yield run
-            after = await _produce_requests(site)
+            after = await site.requests("Produce")
             run.broker_requests = None if after is None or before is None else after - before
             run.totals = await shoal.stop()
     finally:
@@ -149,12 +148,6 @@ def _report(
         **run.as_json(),
         "audit": {"clean": findings.clean, **asdict(findings)},
     }
-
-
-async def _produce_requests(site: Site) -> int | None:
-    if site.cluster is None:
-        return None
-    return sum([await requests(node, "Produce") for node in site.cluster.nodes.values()])
 
 
 def is_good(report: Mapping[str, Any]) -> bool:
