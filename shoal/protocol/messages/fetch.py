@@ -16,13 +16,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.schema.composer import compose
-from shoal.protocol.schema.headers import (
-    read_request_header,
-    response_body,
-    write_request_header,
-    write_response_header,
-)
+from shoal.protocol.schema.frames import request_frame, response_frame
+from shoal.protocol.schema.headers import read_request_header, response_body
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.splice import Edit, splice
@@ -177,9 +172,7 @@ _RESPONSE = Walkers(
 
 def encode_fetch_error(version: int, correlation_id: int, error_code: int) -> bytes:
     """A whole response frame with a top-level error and no partition (v7+)."""
-    body = compose(MESSAGES["FetchResponse"], version, {"ErrorCode": error_code})
-    frame = write_response_header(ApiKey.FETCH, version, correlation_id) + body
-    return write_int32(len(frame)) + frame
+    return response_frame(ApiKey.FETCH, version, correlation_id, {"ErrorCode": error_code})
 
 
 def encode_fetch_request(client_id: str, topic: str, partition: int, offset: int, *, max_bytes: int) -> bytes:
@@ -188,9 +181,7 @@ def encode_fetch_request(client_id: str, topic: str, partition: int, offset: int
     asked |= {"CurrentLeaderEpoch": -1, "LogStartOffset": -1}
     topics = [{"Topic": topic, "Partitions": [asked]}]
     values = {"ReplicaId": -1, "MaxBytes": max_bytes, "SessionEpoch": -1, "Topics": topics}
-    header = write_request_header(ApiKey.FETCH, OWN_VERSION, 0, client_id)
-    body = header + compose(MESSAGES["FetchRequest"], OWN_VERSION, values)
-    return write_int32(len(body)) + body
+    return request_frame(ApiKey.FETCH, OWN_VERSION, 0, client_id, values)
 
 
 def read_fetch_request(frame: Buffer, version: int) -> FetchRequest:

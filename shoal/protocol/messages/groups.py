@@ -12,13 +12,13 @@ A commit without a member has generation -1 and an empty member id. The coordina
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from shoal.protocol.schema.api import API, ApiKey
-from shoal.protocol.schema.composer import Values, compose
-from shoal.protocol.schema.headers import response_body, write_request_header
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.frames import request_frame
+from shoal.protocol.schema.headers import response_body
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.types import Buffer, TopicPartition, write_int32
+from shoal.protocol.wire.types import Buffer, TopicPartition
 
 __all__ = [
     "Committed",
@@ -98,7 +98,7 @@ _DONE = Walkers(
 
 def encode_list_groups(client_id: str) -> bytes:
     """A request frame: the groups that a broker coordinates."""
-    return _framed(ApiKey.LIST_GROUPS, _LIST, client_id, {})
+    return request_frame(ApiKey.LIST_GROUPS, _LIST, 0, client_id, {})
 
 
 def read_groups(frame: Buffer) -> tuple[int, list[ListedGroup]]:
@@ -109,7 +109,7 @@ def read_groups(frame: Buffer) -> tuple[int, list[ListedGroup]]:
 
 def encode_find_coordinators(client_id: str, groups: Sequence[str]) -> bytes:
     """A request frame; no group may be in it twice."""
-    return _framed(ApiKey.FIND_COORDINATOR, _FIND, client_id, {"KeyType": _GROUP, "CoordinatorKeys": groups})
+    return request_frame(ApiKey.FIND_COORDINATOR, _FIND, 0, client_id, {"KeyType": _GROUP, "CoordinatorKeys": groups})
 
 
 def read_coordinators(frame: Buffer, asked: Collection[str]) -> list[FoundCoordinator]:
@@ -125,7 +125,7 @@ def encode_offset_fetches(client_id: str, groups: Iterable[str]) -> bytes:
     Offsets in a transaction that is not committed yet are left out.
     """
     asked = [{"GroupId": group, "Topics": None} for group in groups]
-    return _framed(ApiKey.OFFSET_FETCH, _FETCH, client_id, {"Groups": asked, "RequireStable": False})
+    return request_frame(ApiKey.OFFSET_FETCH, _FETCH, 0, client_id, {"Groups": asked, "RequireStable": False})
 
 
 def read_offset_fetches(frame: Buffer, asked: Collection[str]) -> dict[str, FetchedGroup]:
@@ -141,7 +141,7 @@ def read_offset_fetches(frame: Buffer, asked: Collection[str]) -> dict[str, Fetc
 
 def encode_offset_commit(client_id: str, group: str, offsets: Mapping[TopicPartition, Committed]) -> bytes:
     """A request frame from outside of the group, without leader epochs: they would be those of another cluster."""
-    topics: dict[str, list[Values]] = {}
+    topics: dict[str, list[Mapping[str, object]]] = {}
     for (topic, partition), committed in offsets.items():
         row = {
             "PartitionIndex": partition,
@@ -157,7 +157,7 @@ def encode_offset_commit(client_id: str, group: str, offsets: Mapping[TopicParti
         "GroupInstanceId": None,
         "Topics": [{"Name": topic, "Partitions": rows} for topic, rows in topics.items()],
     }
-    return _framed(ApiKey.OFFSET_COMMIT, _COMMIT, client_id, values)
+    return request_frame(ApiKey.OFFSET_COMMIT, _COMMIT, 0, client_id, values)
 
 
 def read_offset_commit(frame: Buffer, asked: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -166,12 +166,6 @@ def read_offset_commit(frame: Buffer, asked: Collection[TopicPartition]) -> dict
     found = [TopicPartition(topic, partition) for topic, partition, _ in rows]
     _require_asked(found, asked, "partitions")
     return {partition: row[2] for partition, row in zip(found, rows, strict=True)}
-
-
-def _framed(key: ApiKey, version: int, client_id: str, values: Values) -> bytes:
-    body = write_request_header(key, version, 0, client_id)
-    body += compose(MESSAGES[f"{API[key].name}Request"], version, values)
-    return write_int32(len(body)) + body
 
 
 def _require_asked(found: Sequence[object], asked: Collection[object], what: str) -> None:

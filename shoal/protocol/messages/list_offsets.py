@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.schema.composer import compose
-from shoal.protocol.schema.headers import response_body, write_request_header
+from shoal.protocol.schema.frames import request_frame
+from shoal.protocol.schema.headers import response_body
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
-from shoal.protocol.wire.types import Buffer, TopicPartition, write_int32
+from shoal.protocol.wire.types import Buffer, TopicPartition
 
 __all__ = [
     "EARLIEST",
@@ -58,9 +58,7 @@ def encode_list_offsets(
         "IsolationLevel": isolation_level,
         "Topics": [{"Name": topic, "Partitions": asked} for topic, asked in topics.items()],
     }
-    body = write_request_header(ApiKey.LIST_OFFSETS, _VERSION, 0, client_id)
-    body += compose(MESSAGES["ListOffsetsRequest"], _VERSION, values)
-    return write_int32(len(body)) + body
+    return request_frame(ApiKey.LIST_OFFSETS, _VERSION, 0, client_id, values)
 
 
 def read_list_offsets(frame: Buffer) -> list[ListedOffset]:

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.schema.composer import compose
-from shoal.protocol.schema.headers import response_body, write_request_header
+from shoal.protocol.schema.frames import request_frame
+from shoal.protocol.schema.headers import response_body
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
-from shoal.protocol.wire.types import Buffer, TopicPartition, write_int32
+from shoal.protocol.wire.types import Buffer, TopicPartition
 
 __all__ = ["DeletedRecords", "encode_delete_records", "read_deleted_records"]
 
@@ -40,9 +40,7 @@ def encode_delete_records(client_id: str, before: Mapping[TopicPartition, int]) 
         "Topics": [{"Name": topic, "Partitions": rows} for topic, rows in topics.items()],
         "TimeoutMs": _TIMEOUT_MS,
     }
-    body = write_request_header(ApiKey.DELETE_RECORDS, _VERSION, 0, client_id)
-    body += compose(MESSAGES["DeleteRecordsRequest"], _VERSION, values)
-    return write_int32(len(body)) + body
+    return request_frame(ApiKey.DELETE_RECORDS, _VERSION, 0, client_id, values)
 
 
 def read_deleted_records(frame: Buffer) -> list[DeletedRecords]:

@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 
 from shoal.protocol.records.batch import encode_batch
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.schema.composer import compose
-from shoal.protocol.schema.headers import response_body, write_request_header
+from shoal.protocol.schema.frames import request_frame
+from shoal.protocol.schema.headers import response_body
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.types import Buffer, TopicPartition, write_int32
+from shoal.protocol.wire.types import Buffer, TopicPartition
 
 __all__ = ["PROBE_BATCH", "ProbeAnswer", "State", "encode_probe", "read_probe_answers"]
 
@@ -104,9 +104,7 @@ def encode_probe(client_id: str, partitions: Iterable[TopicPartition]) -> bytes:
         "TimeoutMs": _TIMEOUT_MS,
         "TopicData": [{"Name": topic, "PartitionData": rows} for topic, rows in topics.items()],
     }
-    body = write_request_header(ApiKey.PRODUCE, _VERSION, 0, client_id)
-    body += compose(MESSAGES["ProduceRequest"], _VERSION, values)
-    return write_int32(len(body)) + body
+    return request_frame(ApiKey.PRODUCE, _VERSION, 0, client_id, values)
 
 
 def read_probe_answers(frame: Buffer, asked: Collection[TopicPartition]) -> dict[TopicPartition, ProbeAnswer]:

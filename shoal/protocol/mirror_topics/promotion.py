@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.schema.composer import compose
-from shoal.protocol.schema.headers import response_body, write_request_header
+from shoal.protocol.schema.frames import request_frame
+from shoal.protocol.schema.headers import response_body
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.types import Buffer, write_int32
+from shoal.protocol.wire.types import Buffer
 
 __all__ = ["encode_promotion", "promotion_key", "read_promotion", "uuid_text"]
 
@@ -47,10 +47,8 @@ def encode_promotion(client_id: str, topic_ids: Mapping[str, bytes], *, validate
         for topic, topic_id in topic_ids.items()
     ]
     resource = {"ResourceType": _BROKER, "ResourceName": _ALL_BROKERS, "Configs": configs}
-    body = write_request_header(ApiKey.INCREMENTAL_ALTER_CONFIGS, _VERSION, 0, client_id)
     values = {"Resources": [resource], "ValidateOnly": validate_only}
-    body += compose(MESSAGES["IncrementalAlterConfigsRequest"], _VERSION, values)
-    return write_int32(len(body)) + body
+    return request_frame(ApiKey.INCREMENTAL_ALTER_CONFIGS, _VERSION, 0, client_id, values)
 
 
 def read_promotion(frame: Buffer) -> tuple[int, str]:

@@ -6,10 +6,11 @@ Rejected: a state table. A probe is a straight line with early exits, and reads 
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from shoal.protocol.multibatch.messages import ApiRange, common_version, read_api_versions, request_frame
+from shoal.protocol.multibatch.messages import CLIENT_ID, ApiRange, common_version, read_api_versions
 from shoal.protocol.multibatch.proof import Proof, Result
 from shoal.protocol.schema.api import API, ApiKey
 from shoal.protocol.schema.composer import Values
+from shoal.protocol.schema.frames import request_frame
 from shoal.protocol.schema.headers import peek_correlation_id
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
@@ -94,7 +95,7 @@ class Dialogue:
             raise unproven(f"the broker offers no version of {self.asked} that Shoal knows")
         self._requests += 1
         number = self._requests
-        frame = yield Ask(request_frame(key, version, number, values), pause)
+        frame = yield Ask(request_frame(key, version, number, CLIENT_ID, values), pause)
         got = peek_correlation_id(frame)
         if got != number:
             raise RemoteProtocolError(f"correlation id {got} in the response to request {number} ({self.asked})")

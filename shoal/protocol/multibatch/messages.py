@@ -10,14 +10,15 @@ from typing import Any, Final, NamedTuple
 from shoal.protocol.messages.fetch import read_fetch_response
 from shoal.protocol.messages.metadata import Broker
 from shoal.protocol.messages.produce import read_produce_response
-from shoal.protocol.schema.api import API, ApiKey
-from shoal.protocol.schema.composer import Values, compose
-from shoal.protocol.schema.headers import response_body, write_request_header
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.composer import Values
+from shoal.protocol.schema.frames import request_frame
+from shoal.protocol.schema.headers import response_body
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.types import Buffer, write_int32
+from shoal.protocol.wire.types import Buffer
 
 __all__ = [
     "CLIENT_ID",
@@ -42,7 +43,6 @@ __all__ = [
     "produced",
     "producer",
     "read_api_versions",
-    "request_frame",
 ]
 
 CLIENT_ID: Final = "shoal-probe"
@@ -97,14 +97,6 @@ def common_version(key: int, ranges: Mapping[int, ApiRange]) -> int | None:
     return min(high, theirs.high)
 
 
-def request_frame(
-    key: int, version: int, correlation_id: int, values: Values, client_id: str | None = CLIENT_ID
-) -> bytes:
-    body = compose(MESSAGES[f"{API[key].name}Request"], version, values)
-    frame = write_request_header(key, version, correlation_id, client_id) + body
-    return write_int32(len(frame)) + frame
-
-
 def _walk(walkers: Walkers, key: int, version: int, frame: Buffer) -> tuple[Any, ...]:
     return walkers[version](frame, response_body(frame, key, version), len(frame))
 
@@ -126,7 +118,7 @@ _METADATA = Walkers(
 
 
 def api_versions_request(correlation_id: int) -> bytes:
-    return request_frame(ApiKey.API_VERSIONS, 0, correlation_id, {})
+    return request_frame(ApiKey.API_VERSIONS, 0, correlation_id, CLIENT_ID, {})
 
 
 def read_api_versions(frame: Buffer) -> tuple[ApiRange, ...]:

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.schema.composer import Values, compose
-from shoal.protocol.schema.headers import RequestHeader, response_body, write_response_header
+from shoal.protocol.schema.composer import Values
+from shoal.protocol.schema.frames import response_frame
+from shoal.protocol.schema.headers import RequestHeader, response_body
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Walkers
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import UnsupportedVersion
-from shoal.protocol.wire.types import Buffer, write_int32
+from shoal.protocol.wire.types import Buffer
 
 __all__ = [
     "MOST_LIFETIME_MS",
@@ -61,7 +62,7 @@ def accepted_token(frame: Buffer, version: int) -> bytes | None:
 
 
 def answer_handshake(header: RequestHeader, error: ErrorCode, mechanisms: Sequence[str]) -> bytes:
-    return _answer("SaslHandshakeResponse", header, {"ErrorCode": error, "Mechanisms": list(mechanisms)})
+    return _answer(header, {"ErrorCode": error, "Mechanisms": list(mechanisms)})
 
 
 def answer_authenticate(
@@ -79,11 +80,8 @@ def answer_authenticate(
         "AuthBytes": token,
         "SessionLifetimeMs": min(lifetime_ms, MOST_LIFETIME_MS),
     }
-    return _answer("SaslAuthenticateResponse", header, fields)
+    return _answer(header, fields)
 
 
-def _answer(name: str, header: RequestHeader, fields: Values) -> bytes:
-    key = ApiKey(header.api_key)
-    body = write_response_header(key, header.api_version, header.correlation_id)
-    body += compose(MESSAGES[name], header.api_version, fields)
-    return write_int32(len(body)) + body
+def _answer(header: RequestHeader, fields: Values) -> bytes:
+    return response_frame(header.api_key, header.api_version, header.correlation_id, fields)

@@ -12,13 +12,14 @@ from shoal.protocol.messages.api_versions import offered
 from shoal.protocol.sasl.oauth import TokenRefused
 from shoal.protocol.sasl.scram import Exchange
 from shoal.protocol.schema.api import API, ApiKey
-from shoal.protocol.schema.composer import Values, compose
-from shoal.protocol.schema.headers import peek_correlation_id, response_body, write_request_header
+from shoal.protocol.schema.composer import Values
+from shoal.protocol.schema.frames import request_frame
+from shoal.protocol.schema.headers import peek_correlation_id, response_body
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.types import Buffer, write_int32
+from shoal.protocol.wire.types import Buffer
 
 __all__ = ["Granted", "LoginRefused", "Refusal", "Talk", "log_in", "log_in_again"]
 
@@ -86,9 +87,7 @@ class _Requests:
 
     def ask(self, key: int, version: int, values: Values) -> Generator[bytes, Buffer, Buffer]:
         self._count += 1
-        body = compose(MESSAGES[f"{API[key].name}Request"], version, values)
-        frame = write_request_header(key, version, self._count, self._client_id) + body
-        answer = yield write_int32(len(frame)) + frame
+        answer = yield request_frame(key, version, self._count, self._client_id, values)
         answered = peek_correlation_id(answer)
         if answered != self._count:
             raise RemoteProtocolError(

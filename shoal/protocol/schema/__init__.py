@@ -4,5 +4,6 @@
                                                 +-> composer: values -> bytes
                                                 +-> decomposer: bytes -> values
 
-`api` lists the API keys and their versions; `headers` reads and writes request and response headers.
+`api` lists the API keys and their versions; `headers` reads and writes request and response headers; `frames` composes
+whole frames.
 """

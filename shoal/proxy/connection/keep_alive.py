@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.schema.headers import write_request_header
-from shoal.protocol.wire.types import write_int32
+from shoal.protocol.schema.frames import request_frame
 from shoal.proxy.net.upstream import UpstreamLost
 
 if TYPE_CHECKING:
@@ -65,5 +64,4 @@ class KeepAlive:
         return now - self._used_at >= self._quiet
 
     def _request(self) -> bytes:
-        header = write_request_header(ApiKey.API_VERSIONS, _VERSION, 0, self._connection.client_id)
-        return write_int32(len(header)) + header
+        return request_frame(ApiKey.API_VERSIONS, _VERSION, 0, self._connection.client_id, {})

@@ -37,10 +37,9 @@ from shoal.protocol.legacy.produce.produce import (
 )
 from shoal.protocol.records.rebatch import MAX_DECOMPRESSED, split_batch
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.schema.headers import write_request_header
+from shoal.protocol.schema.frames import request_frame
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.types import TopicPartition, write_int32
 from shoal.proxy.connection.pending import EditAnswer, blaming_the_broker
 from shoal.proxy.connection.routes import Decision
 
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from shoal.protocol.legacy.produce.up_conversion import UpConverted
     from shoal.protocol.messages.produce import ProduceRequest
     from shoal.protocol.schema.headers import RequestHeader
+    from shoal.protocol.wire.types import TopicPartition
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.pending import PendingAnswer
     from shoal.proxy.legacy.counters import LegacyTally
@@ -191,8 +191,9 @@ class _Request:
         if sets:
             await self._connection.broker.forward([self._encode(sets)], Decision.SILENT)
         if self._is_refused:
-            question = write_request_header(ApiKey.API_VERSIONS, 0, self._header.correlation_id, self._header.client_id)
-            await self._connection.broker.ask([write_int32(len(question)) + question])
+            header = self._header
+            question = request_frame(ApiKey.API_VERSIONS, 0, header.correlation_id, header.client_id, {})
+            await self._connection.broker.ask([question])
             raise RemoteProtocolError("a message set that cannot be appended, produced with acks = 0")
 
     async def _run_cutting(self, sets: Sets) -> None:

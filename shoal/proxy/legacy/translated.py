@@ -14,13 +14,12 @@ from shoal.protocol.legacy.errors import downgrade_error
 from shoal.protocol.legacy.translate import TRANSLATIONS, error_codes, say_errors
 from shoal.protocol.legacy.versions import UPSTREAM_VERSION
 from shoal.protocol.schema.api import API, ApiKey
-from shoal.protocol.schema.composer import compose
 from shoal.protocol.schema.decomposer import decompose
-from shoal.protocol.schema.headers import response_body, write_request_header, write_response_header
+from shoal.protocol.schema.frames import request_frame, response_frame
+from shoal.protocol.schema.headers import response_body
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.types import write_int32
 from shoal.proxy.config.settings import Address
 from shoal.proxy.connection.pending import blaming_the_broker
 from shoal.proxy.net.broker_client import open_client
@@ -47,9 +46,7 @@ async def answer_translated(connection: Connection, frame: bytearray, header: Re
     request = decompose(MESSAGES[f"{API[key].name}Request"], version, frame, header.body, len(frame))
     answer = await _converse(connection, header, TRANSLATIONS[key](version, request))
     say_errors(answer, partial(_error_for_client, key, version, at_least))
-    body = compose(MESSAGES[f"{API[key].name}Response"], version, answer)
-    head = write_response_header(key, version, header.correlation_id)
-    await connection.reply([write_int32(len(head) + len(body)) + head + body])
+    await connection.reply([response_frame(key, version, header.correlation_id, answer)])
 
 
 def _error_for_client(key: int, version: int, at_least: Release, code: int) -> int:
@@ -97,9 +94,7 @@ async def _ask_coordinator(
 
 
 def _framed(header: RequestHeader, key: int, version: int, values: Values) -> bytes:
-    body = compose(MESSAGES[f"{API[key].name}Request"], version, values)
-    head = write_request_header(key, version, header.correlation_id, header.client_id)
-    return write_int32(len(head) + len(body)) + head + body
+    return request_frame(key, version, header.correlation_id, header.client_id, values)
 
 
 def _read(key: int, version: int, frame: Buffer) -> dict[str, Any]:

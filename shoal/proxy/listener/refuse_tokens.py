@@ -11,11 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shoal.protocol.schema.api import API, ApiKey
-from shoal.protocol.schema.composer import compose
-from shoal.protocol.schema.headers import write_response_header
-from shoal.protocol.schema.tables import MESSAGES
+from shoal.protocol.schema.frames import response_frame
 from shoal.protocol.wire.error_codes import ErrorCode
-from shoal.protocol.wire.types import write_int32
 from shoal.proxy.connection.routes import ANY_VERSION, Decision, Route
 
 if TYPE_CHECKING:
@@ -34,8 +31,8 @@ def _decide(connection: Connection, first: memoryview) -> Decision | None:
 async def _refuse(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
     key, version = ApiKey(header.api_key), header.api_version
     name = API[key].name
-    body = write_response_header(key, version, header.correlation_id)
-    body += compose(MESSAGES[f"{name}Response"], version, {"ErrorCode": ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED})
+    values = {"ErrorCode": ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED}
+    refusal = response_frame(key, version, header.correlation_id, values)
     connection.listener.complain(
         "delegation-token-refused",
         f"a client sends {name}, and is refused: a delegation token would act at the brokers as Shoal's principal, "
@@ -43,7 +40,7 @@ async def _refuse(connection: Connection, frame: bytearray, header: RequestHeade
         "[listener.sasl] and [listener.principals], of a cluster without [cluster.sasl]",
         api=name,
     )
-    await connection.reply([write_int32(len(body)) + body])
+    await connection.reply([refusal])
 
 
 _REFUSED: Route[Connection] = Route(since=ANY_VERSION, decide=_decide, handle=_refuse)

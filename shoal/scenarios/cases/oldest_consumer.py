@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from shoal.protocol.legacy.reading import read_messages
 from shoal.protocol.messages.fetch import read_fetch_response
-from shoal.protocol.multibatch.messages import api_versions_request, fetch, read_api_versions, request_frame
+from shoal.protocol.multibatch.messages import CLIENT_ID, api_versions_request, fetch, read_api_versions
 from shoal.protocol.records.batch import open_batch
 from shoal.protocol.records.recordset import split
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.decomposer import decompose
+from shoal.protocol.schema.frames import request_frame
 from shoal.protocol.schema.headers import response_body
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.wire.types import TopicPartition
@@ -55,7 +56,8 @@ async def _read(wire: Wire, topic: str, version: int) -> int:
     """The number of correct records, in order, that a consumer gets before a wrong one or the end."""
     right = 0
     while right < RECORDS:
-        frame = await wire.exchange(request_frame(ApiKey.FETCH, version, right, fetch(topic, 0, right)))
+        question = request_frame(ApiKey.FETCH, version, right, CLIENT_ID, fetch(topic, 0, right))
+        frame = await wire.exchange(question)
         rows = _modern_rows(frame) if version == MODERN else _old_rows(frame, version)
         equal = _equal(rows, right, timed=version >= _TIMED)
         right += equal

@@ -19,9 +19,8 @@ from confluent_kafka import Producer
 from shoal.protocol.legacy.errors import downgrade_error
 from shoal.protocol.legacy.translate import say_errors
 from shoal.protocol.schema.api import API
-from shoal.protocol.schema.composer import compose
 from shoal.protocol.schema.decomposer import decompose
-from shoal.protocol.schema.headers import write_request_header
+from shoal.protocol.schema.frames import request_frame
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.scenarios.kafka.broker import ClusterSpec
 from shoal.scenarios.kafka.content.clients import client_config
@@ -94,10 +93,7 @@ def ask(wire: Wire, api: str, version: int, body: Values) -> Any:
 
 
 def framed(api: str, version: int, body: Values) -> bytes:
-    request = write_request_header(NAMES[api], version, 7, "equivalence") + compose(
-        MESSAGES[f"{api}Request"], version, body
-    )
-    return len(request).to_bytes(4, "big") + request
+    return request_frame(NAMES[api], version, 7, "equivalence", body)
 
 
 def codes(value: Any) -> Iterator[int]:

@@ -6,12 +6,10 @@ from itertools import count
 from typing import Any
 
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Sender
-from shoal.protocol.multibatch.messages import request_frame
 from shoal.protocol.records.batch import NewRecord, encode_batch
-from shoal.protocol.schema.api import API, ApiKey
-from shoal.protocol.schema.composer import compose
-from shoal.protocol.schema.headers import write_request_header, write_response_header
-from shoal.protocol.schema.tables import MESSAGES
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.frames import request_frame, response_frame
+from shoal.protocol.schema.headers import write_request_header
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.types import write_int32
 
@@ -31,14 +29,12 @@ class Recording:
 
     def ask(self, connection: int, key: ApiKey, version: int, values: dict[str, Any]) -> int:
         number = next(self._correlation)
-        frame = request_frame(key, version, number, values, CLIENT_ID)
+        frame = request_frame(key, version, number, CLIENT_ID, values)
         self.add(connection, Sender.CLIENT, frame)
         return number
 
     def answer(self, connection: int, key: ApiKey, version: int, number: int, values: dict[str, Any]) -> None:
-        body = compose(MESSAGES[f"{API[key].name}Response"], version, values)
-        frame = write_response_header(key, version, number) + body
-        self.add(connection, Sender.BROKER, write_int32(len(frame)) + frame)
+        self.add(connection, Sender.BROKER, response_frame(key, version, number, values))
 
     def add(self, connection: int, sender: Sender, frame: bytes, withheld: str | None = None) -> None:
         self.frames.append(CapturedFrame(next(self._time), PROXY, connection, sender, frame, withheld))

@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.schema.composer import compose
-from shoal.protocol.schema.headers import write_request_header
-from shoal.protocol.schema.tables import MESSAGES
+from shoal.protocol.schema.frames import request_frame
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.types import write_int32
 from shoal.proxy.config.identity import shoal_version
 from shoal.proxy.net.broker_client import open_client
 from shoal.proxy.net.transport import PeerLost
@@ -78,9 +75,7 @@ class BrokerVersions:
 
 def _request(version: int) -> bytes:
     software = {"ClientSoftwareName": "shoal", "ClientSoftwareVersion": _plain(shoal_version())}
-    body = write_request_header(ApiKey.API_VERSIONS, version, 0, _CLIENT_ID)
-    body += compose(MESSAGES["ApiVersionsRequest"], version, software)
-    return write_int32(len(body)) + body
+    return request_frame(ApiKey.API_VERSIONS, version, 0, _CLIENT_ID, software)
 
 
 def _plain(version: str) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.protocol.multibatch.messages import fetch, fetched, request_frame
+from shoal.protocol.multibatch.messages import CLIENT_ID, fetch, fetched
 from shoal.protocol.records.batch import HEADER_SIZE, read_batch_header
 from shoal.protocol.records.recordset import split
 from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.frames import request_frame
 from shoal.protocol.wire.crc import crc32c
 from shoal.scenarios.kafka.errors import TrafficFailed
 from shoal.scenarios.replay.ledger import Findings
@@ -73,7 +74,8 @@ class RawLedger:
 async def _read(wire: Wire, topic: str, partition: int, offset: int, end: int) -> list[_Mark]:
     marks = []
     while offset < end:
-        frame = await wire.exchange(request_frame(ApiKey.FETCH, _VERSION, 1, fetch(topic, partition, offset)))
+        question = request_frame(ApiKey.FETCH, _VERSION, 1, CLIENT_ID, fetch(topic, partition, offset))
+        frame = await wire.exchange(question)
         error, start, stop = fetched(frame, _VERSION, topic, partition)
         spans = split(frame, start, stop).spans
         if error or not spans:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from shoal.protocol.messages.fetch import read_fetch_response
 from shoal.protocol.messages.metadata import encode_metadata_request
 from shoal.protocol.messages.produce import encode_partition, encode_plain_produce
-from shoal.protocol.multibatch.messages import request_frame
 from shoal.protocol.records.batch import read_batch_header
 from shoal.protocol.records.recordset import split
 from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.frames import request_frame
 from shoal.protocol.wire.error_codes import error_name
 from shoal.protocol.wire.types import TopicPartition
 from shoal.scenarios.replay.frames.requests import AsItWas, FetchAgain, MetadataAgain, ProduceAgain
@@ -148,7 +148,7 @@ class RawPlayer:
             "SessionEpoch": -1,
             "Topics": [{"Topic": topic, "Partitions": partitions} for topic, partitions in topics.items()],
         }
-        return request_frame(ApiKey.FETCH, what.version, correlation_id, values, what.client_id)
+        return request_frame(ApiKey.FETCH, what.version, correlation_id, what.client_id, values)
 
     def _begin(self, partition: TopicPartition, captured: int) -> int:
         span = self.where.spans[partition.topic][partition.partition]

@@ -12,10 +12,11 @@ import trio
 
 from shoal.protocol.sasl.client import TOKEN_ROUNDS, Credentials, tokens
 from shoal.protocol.sasl.server import MOST_TOKEN_BYTES
-from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.api import API, ApiKey
 from shoal.protocol.schema.composer import compose
 from shoal.protocol.schema.decomposer import decompose
-from shoal.protocol.schema.headers import response_body, write_request_header
+from shoal.protocol.schema.frames import request_frame
+from shoal.protocol.schema.headers import response_body
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.proxy.config.security import AccessSettings, ListenerSasl, Mechanism, NamedCredentials, Secret
 from shoal.proxy.config.settings import CaptureSettings, Limits, RawCaptureSettings
@@ -61,14 +62,11 @@ class Client:
     async def ask(self, name: str, version: int, values: Mapping[str, Any]) -> Mapping[str, Any]:
         key = ApiKey[name]
         self._number += 1
-        body = write_request_header(key, version, self._number, "test")
-        message = "".join(word.capitalize() for word in name.split("_"))
-        body += compose(MESSAGES[f"{message}Request"], version, values)
-        await self.peer.send(struct.pack(">i", len(body)) + body)
+        await self.peer.send(request_frame(key, version, self._number, "test", values))
         frame = await self.peer.frame()
         assert struct.unpack_from(">i", frame, 4) == (self._number,)
         start = response_body(frame, key, version)
-        return decompose(MESSAGES[f"{message}Response"], version, frame, start, len(frame))
+        return decompose(MESSAGES[f"{API[key].name}Response"], version, frame, start, len(frame))
 
     async def handshake(self, mechanism: str, version: int = 1) -> Mapping[str, Any]:
         return await self.ask("SASL_HANDSHAKE", version, {"Mechanism": mechanism})
@@ -301,12 +299,9 @@ async def test_requests_glued_to_a_refused_login_do_not_pass_as_the_user_before(
         await client.log_in()
         assert await passes(r, client)
         assert (await client.handshake("PLAIN"))["ErrorCode"] == 0
-        wrong = compose(MESSAGES["SaslAuthenticateRequest"], 1, {"AuthBytes": b"\0bob\0another-word"})
-        login = write_request_header(ApiKey.SASL_AUTHENTICATE, 1, 9, "test") + wrong
-        handshake = compose(MESSAGES["SaslHandshakeRequest"], 1, {"Mechanism": "PLAIN"})
-        again = write_request_header(ApiKey.SASL_HANDSHAKE, 1, 10, "test") + handshake
-        frames = [struct.pack(">i", len(one)) + one for one in (login, again)]
-        await client.peer.send(frames[0] + request(METADATA + 200, 0, 11) + frames[1])
+        wrong = request_frame(ApiKey.SASL_AUTHENTICATE, 1, 9, "test", {"AuthBytes": b"\0bob\0another-word"})
+        again = request_frame(ApiKey.SASL_HANDSHAKE, 1, 10, "test", {"Mechanism": "PLAIN"})
+        await client.peer.send(wrong + request(METADATA + 200, 0, 11) + again)
         assert await r.closed() == {CloseCause.LOGIN_FAILED: 1}
         assert [correlation_id(frame) for frame in r.broker.received] == [77]
 
@@ -418,9 +413,7 @@ async def test_the_end_of_a_session_does_not_wait_for_ever(tmp_path: Path) -> No
 
 async def test_a_refused_new_login_leaves_no_answer_behind(tmp_path: Path) -> None:
     async with asked_twice(tmp_path) as (r, client, slow):
-        handshake = compose(MESSAGES["SaslHandshakeRequest"], 1, {"Mechanism": "NONE"})
-        body = write_request_header(ApiKey.SASL_HANDSHAKE, 1, 3, "test") + handshake
-        await client.peer.send(struct.pack(">i", len(body)) + body)
+        await client.peer.send(request_frame(ApiKey.SASL_HANDSHAKE, 1, 3, "test", {"Mechanism": "NONE"}))
         await until(lambda: r.connection.handling)
         slow.release.set()
         await gets_both_answers(client)
