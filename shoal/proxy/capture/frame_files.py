@@ -8,7 +8,6 @@ frames, one log line, and occasional retries.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import time
@@ -16,11 +15,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Encoder
+from shoal.proxy.capture.locked_files import create_locked, make_room
 from shoal.proxy.events.logs import event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from shoal.proxy.config.settings import RawCaptureSettings
 
@@ -131,20 +130,12 @@ class RawFiles:
         return self._fd is not None
 
     def _open_next(self) -> None:
-        self._make_room()
-        self._path = self._settings.directory / f"shoal-{self._proxy}-{self.number + 1:08d}.pcapng"
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        settings = self._settings
+        make_room(settings.directory, "shoal-*.pcapng", wanted=settings.max_file_bytes, limit=settings.max_bytes)
+        self._path = settings.directory / f"shoal-{self._proxy}-{self.number + 1:08d}.pcapng"
+        self._fd = create_locked(self._path)
         self.number += 1
         self._size, self._encoder = 0, Encoder(self._proxy)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)  # as long as it is open: other processes see that it is in use
-
-    def _make_room(self) -> None:
-        """The limit includes the files of all processes and the new one."""
-        files = sorted((_age_and_size(path), path) for path in self._settings.directory.glob("shoal-*.pcapng"))
-        excess = sum(size for (_, size), _ in files) + self._settings.max_file_bytes - self._settings.max_bytes
-        for (_, size), path in files:
-            if excess > 0 and _removed(path):
-                excess -= size
 
     def _failed(self, error: OSError) -> None:
         if not self._failing:
@@ -169,22 +160,3 @@ class RawFiles:
             if not self._size:
                 self._path.unlink()
                 self.number -= 1
-
-
-def _age_and_size(path: Path) -> tuple[float, int]:
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return 0.0, 0
-    return found.st_mtime, found.st_size
-
-
-def _removed(path: Path) -> bool:
-    """Delete a file unless a process has it open, or it is not ours to delete."""
-    try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
-    except OSError:
-        return False
-    return True

@@ -1,37 +1,29 @@
 """The index files of this process, and the size limit of all index files in the directory.
 
-All functions block, and run in a thread. An open file is locked (flock), so that other processes do not delete it; the
-lock ends with its process in any case. A failed write leaves the file unchanged.
+All functions block, and run in a thread. A failed write leaves the file unchanged.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from shoal.protocol.capture.index.blocks import BlockType, encode_object
 from shoal.protocol.capture.index.columns import ROW_SIZE, VERSION
+from shoal.proxy.capture.locked_files import create_locked, make_room
 from shoal.proxy.config.identity import host_name, shoal_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from shoal.proxy.config.settings import CaptureSettings
 
 __all__ = ["SUFFIX", "IndexFiles"]
 
 SUFFIX = ".kxb"
-
-
-class _Other(NamedTuple):
-    written: float  # when it was last written to, seconds
-    path: Path
-    size: int
 
 
 class IndexFiles:
@@ -57,13 +49,13 @@ class IndexFiles:
 
     def open(self) -> None:
         """The next file. Raises OSError."""
-        self._make_room()
+        settings = self._settings
+        make_room(settings.directory, f"shoal-*{SUFFIX}", wanted=settings.max_file_bytes, limit=settings.max_bytes)
         self.number += 1
-        path = self._settings.directory / f"shoal-{self.proxy}-{self.number:08d}{SUFFIX}"
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        path = settings.directory / f"shoal-{self.proxy}-{self.number:08d}{SUFFIX}"
+        fd = self._fd = create_locked(path)
+        self.size = 0
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            self._fd, self.size = fd, 0
             self._write(encode_object(BlockType.START, self._start()))
         except OSError:
             self._fd = -1
@@ -107,29 +99,3 @@ class IndexFiles:
         fd, self._fd, self.size = self._fd, -1, 0
         if fd >= 0:
             os.close(fd)
-
-    def _make_room(self) -> None:
-        """Delete the oldest files that are not open, so that the next one fits below the limit."""
-        files, total = [], self._settings.max_file_bytes
-        for path in self._settings.directory.glob(f"shoal-*{SUFFIX}"):
-            with suppress(FileNotFoundError):
-                stat = path.stat()
-                files.append(_Other(stat.st_mtime, path, stat.st_size))
-                total += stat.st_size
-        for file in sorted(files):
-            if total <= self._settings.max_bytes:
-                return
-            with suppress(OSError):
-                total -= file.size if self._remove(file.path) else 0
-
-    def _remove(self, path: Path) -> bool:
-        """Delete a file. Returns False if a process has it open."""
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(fd)
-        return True
