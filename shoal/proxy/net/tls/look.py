@@ -81,13 +81,13 @@ class BrokerLook:
 
     async def plaintext(self, address: Address) -> Plaintext | None:
         """None: nothing that is known, or nothing at all."""
-        return await _kept(self._plaintext, address, _spoken_plaintext, None, self._seconds)
+        return await _kept(self._plaintext, address, _spoken_plaintext, self._seconds)
 
     async def _certificate(self, address: Address, name: str) -> Certificate | None:
         async def look(address: Address) -> Certificate | None:
             return await _shown_certificate(address, name, self._tls.unverified())
 
-        return await _kept(self._certificates, address, look, None, self._seconds)
+        return await _kept(self._certificates, address, look, self._seconds)
 
 
 async def speaks_tls(addresses: Sequence[Address], seconds: float = _LOOK_SECONDS) -> bool:
@@ -115,17 +115,16 @@ async def _answers_hello(address: Address, context: ssl.SSLContext) -> bool:
 
 
 async def _kept(
-    kept: dict[Address, tuple[float, T]],
+    kept: dict[Address, tuple[float, T | None]],
     address: Address,
-    look: Callable[[Address], Awaitable[T]],
-    otherwise: T,
+    look: Callable[[Address], Awaitable[T | None]],
     seconds: float,
-) -> T:
-    """The result of a recent look, or of a new one."""
+) -> T | None:
+    """The result of a recent look, or of a new one; None: it failed."""
     now = trio.current_time()
     if address in kept and kept[address][0] > now:
         return kept[address][1]
-    result = otherwise
+    result: T | None = None
     with trio.move_on_after(seconds), suppress(OSError, ValueError, trio.BrokenResourceError):
         result = await look(address)
     kept.pop(address, None)
