@@ -226,12 +226,13 @@ async def _close_gently(connection: Connection) -> None:
     """FIN, then read until the client's FIN: closing with unread bytes would be a reset, which may destroy answers that
     the client has yet to read.
 
-    A client that sends long after its last answer reads nothing (acks=0), and all that it sends is lost: only a reset
-    lets it know.
+    A client that sends long after its last answer, or has had none, reads nothing (acks=0), and all that it sends is
+    lost: only a reset lets it know.
     """
     transport = connection.client.transport
+    was_answered = not connection.connected or connection.client_out.sent
     with trio.move_on_after(connection.limits.close_seconds), suppress(OSError):
-        reset_from = trio.current_time() + _READING_SECONDS - silent_for(transport)
+        reset_from = trio.current_time() + _READING_SECONDS - (silent_for(transport) if was_answered else math.inf)
         transport.shutdown(socket.SHUT_WR)
         while True:
             await until_readable(transport)

@@ -335,6 +335,24 @@ async def test_a_client_that_sends_without_reading_learns_that_its_broker_has_cl
             await go_on()
 
 
+async def test_a_client_that_was_never_answered_learns_at_once_that_its_broker_has_closed(clock: MockClock) -> None:
+    """As with acks=0 over a new connection: it has nothing to read."""
+    async with rig(silent, limits=Limits(close_seconds=1000)) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1))
+        await until(lambda: len(r.broker.received) == 1)
+        await r.broker.sides[0].leave()
+        await until(lambda: r.connection.state is State.CLOSING)
+
+        async def go_on() -> None:
+            for _ in range(20):
+                await client.send(request(UNKNOWN_KEY, 0, 2))
+                await trio.sleep(0.1)
+
+        with pytest.raises(trio.BrokenResourceError):
+            await go_on()
+
+
 @pytest.mark.parametrize("tls", [TLS, Tls.TO_CLIENTS])
 async def test_a_client_that_pauses_may_send_before_it_reads_its_last_answers(tls: Tls, clock: MockClock) -> None:
     """Its kernel has them, and many clients give a connection up when they cannot send."""
