@@ -36,7 +36,8 @@ class Group:
 @dataclass
 class GroupBrokers(MirrorBrokers):
     """`errors`: the next answers of an API, before those that are right. A group is made by its first commit.
-    `over_quota`: first answers to Fetch, without a partition, as to a client over its quota.
+    `over_quota`: first answers to Fetch, without a partition, as to a client over its quota; then those of a leader
+    that is behind, unless there is a record set in `logs`.
     """
 
     groups: dict[str, Group] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class GroupBrokers(MirrorBrokers):
     commits: list[tuple[str, Offsets]] = field(default_factory=list)
     asked: list[ApiKey] = field(default_factory=list)
     over_quota: int = 0
+    logs: dict[Partition, bytes] = field(default_factory=dict)
 
     def _other(self, key: int, node_id: int, request: Any, make: Any) -> Any:
         answers = {
@@ -53,7 +55,7 @@ class GroupBrokers(MirrorBrokers):
             ApiKey.OFFSET_FETCH: self._fetch,
             ApiKey.OFFSET_COMMIT: self._commit,
             ApiKey.LIST_OFFSETS: self._ends,
-            ApiKey.FETCH: self._nothing,
+            ApiKey.FETCH: self._read,
         }
         self.asked.append(ApiKey(key))
         error = self.errors[ApiKey(key)].pop(0) if self.errors[ApiKey(key)] else ErrorCode.none
@@ -125,13 +127,20 @@ class GroupBrokers(MirrorBrokers):
             group.offsets |= taken
         return make("OffsetCommitResponse", throttle_time=NO_TIME, topics=tuple(topics))
 
-    def _nothing(self, node_id: int, request: Any, make: Any, error: ErrorCode) -> Any:
-        """A leader that is behind."""
+    def _read(self, node_id: int, request: Any, make: Any, error: ErrorCode) -> Any:
         topics = []
         for topic in request.topics if self.asked.count(ApiKey.FETCH) > self.over_quota else ():
-            fields: dict[str, Any] = {"error_code": error, "high_watermark": 0, "last_stable_offset": 0, "records": b""}
+            fields: dict[str, Any] = {"error_code": error, "high_watermark": 0, "last_stable_offset": 0}
             fields |= {"log_start_offset": 0, "aborted_transactions": ()}
-            rows = [make("PartitionData", partition_index=row.partition, **fields) for row in topic.partitions]
+            rows = [
+                make(
+                    "PartitionData",
+                    partition_index=row.partition,
+                    records=self.logs.get((topic.topic, row.partition), b""),
+                    **fields,
+                )
+                for row in topic.partitions
+            ]
             topics.append(make("FetchableTopicResponse", topic=topic.topic, partitions=tuple(rows)))
         none: dict[str, Any] = {"error_code": ErrorCode.none, "session_id": 0}
         return make("FetchResponse", throttle_time=NO_TIME, responses=tuple(topics), **none)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from shoal.protocol.records.batch import LOG_APPEND_TIME, NewRecord, encode_batch
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.translate.offset_map import AppendedRange, SourcePartition
 from shoal.protocol.wire.types import TopicPartition
@@ -235,6 +236,37 @@ def test_a_leader_that_is_behind_leaves_the_bounds(tmp_path: Path, capsys: pytes
     (row,) = json.loads(capsys.readouterr().out)["offsets"]
     assert (row["exact"], row["low"]) == (False, 100)
     assert "has nothing of orders-0 at offset 100" in row["not_read"]
+
+
+@pytest.mark.parametrize(
+    ("appended_at", "source", "target", "exact", "low"),
+    [
+        (None, "xabc", "xabc", True, 101),
+        (9, "xabc", "xabc", True, 101),
+        (None, "xaab", "xaaba", True, 101),  # equal but for their timestamps
+        (9, "xaab", "xaaba", False, 100),
+    ],
+)
+def test_a_copy_in_a_topic_with_log_append_time_is_found(
+    appended_at: int | None,
+    source: str,
+    target: str,
+    exact: bool,
+    low: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The broker of the target gives it another timestamp."""
+    keep(tmp_path / "to-b.offsets", "id b", [ranges_of("id a", "orders", 0)])
+    clusters = {"a": at("id a", orders=101), "b": at("id b", orders=0)}
+    for brokers, values, time in zip(clusters.values(), (source, target), (None, appended_at), strict=True):
+        records = [NewRecord(number, b"", value.encode()) for number, value in enumerate(values)]
+        bits = 0 if time is None else LOG_APPEND_TIME
+        brokers.logs["orders", 0] = encode_batch(records, base_offset=100, attributes=bits, max_timestamp=time)
+        brokers.ends["orders", 0] = 100 + len(values)
+    assert translated(tmp_path, clusters, "a", "--json") == (0 if exact else 1, None)
+    (row,) = json.loads(capsys.readouterr().out)["offsets"]
+    assert (row["exact"], row["low"]) == (exact, low)
 
 
 def test_a_cluster_of_which_shoal_had_first_the_name_is_one_cluster(tmp_path: Path) -> None:

@@ -42,11 +42,14 @@ class Cannot(Exception):
 
 
 class Window(NamedTuple):
-    """All records from `first` up to `end`; `first` is not below the first offset of the log."""
+    """All records from `first` up to `end`; `first` is not below the first offset of the log. `has_append_times`: some
+    have the time at which this cluster has appended them (LogAppendTime).
+    """
 
     first: int
     end: int
     records: list[Seen]
+    has_append_times: bool
 
 
 class ClusterReader:
@@ -74,8 +77,8 @@ class ClusterReader:
         """Its id, once that is known; else its name."""
         return self._cluster.cluster_id or self.name
 
-    async def read(self, partition: TopicPartition, first: int, end: int | None) -> Window:
-        """`end` None: what the log has now. Raises Cannot."""
+    async def read(self, partition: TopicPartition, first: int, end: int | None, *, with_times: bool = True) -> Window:
+        """`end` None: what the log has now. Without times, records of different ones may be equal. Raises Cannot."""
         try:
             await self._learn(partition.topic)
             ends = await self._brokers.ends([partition], read_committed=False)
@@ -84,7 +87,7 @@ class ClusterReader:
                 raise Cannot(f"cluster {self.name!r} has no leader for {partition.topic}-{partition.partition}")
             start, log_end = ends[partition]
             first, end = max(first, start), log_end if end is None else min(end, log_end)
-            return Window(first, end, await self._records(leader, partition, first, end))
+            return Window(first, end, *await self._records(leader, partition, first, end, with_times=with_times))
         except (NoAnswer, RemoteProtocolError) as error:
             raise self._cannot(error) from error
 
@@ -94,8 +97,11 @@ class ClusterReader:
         if missing:
             raise Cannot(f"cluster {self.name!r} has no topic {topic}")
 
-    async def _records(self, leader: int, partition: TopicPartition, at: int, end: int) -> list[Seen]:
-        found, name = list[Seen](), f"{partition.topic}-{partition.partition}"
+    async def _records(
+        self, leader: int, partition: TopicPartition, at: int, end: int, *, with_times: bool
+    ) -> tuple[list[Seen], bool]:
+        found, has_append_times = list[Seen](), False
+        name = f"{partition.topic}-{partition.partition}"
         while at < end:
             frame, answer = await self._brokers.fetch(leader, partition, at, _FETCH_BYTES)
             if answer.error_code:
@@ -108,16 +114,17 @@ class ClusterReader:
                 following = max(following, header.last_offset + 1)
                 if header.is_control:
                     continue
+                has_append_times |= header.is_log_append_time
                 for record in records:
                     offset = header.base_offset + record.offset_delta
                     if at <= offset < end:
-                        found.append(Seen(offset, mark(header.timestamp(record), record)))
+                        found.append(Seen(offset, mark(header.timestamp(record) if with_times else 0, record)))
             if len(found) > MAX_RECORDS:
                 raise Cannot(f"more than {MAX_RECORDS:,} records of {name} would have to be read")
             if following == at:  # a new leader may be behind
                 raise Cannot(f"cluster {self.name!r} has nothing of {name} at offset {at} (yet)")
             at = following
-        return found
+        return found, has_append_times
 
     async def committed(self, group: str) -> dict[TopicPartition, int]:
         """The group's offsets. Raises Cannot."""

@@ -124,7 +124,10 @@ class Translator:
         if source is None or target is None:
             raise Cannot(self._why_not or f"the brokers of cluster {pair.source.cluster} are not known")
         theirs = await target.read(pair.target, gap.target_first, gap.target_end)
-        ours = await source.read(pair.source_partition, gap.source_first, gap.source_end)
+        with_times = not theirs.has_append_times
+        if not with_times:  # no copy has the timestamp of its record
+            theirs = await target.read(pair.target, gap.target_first, gap.target_end, with_times=False)
+        ours = await source.read(pair.source_partition, gap.source_first, gap.source_end, with_times=with_times)
         records = len(ours.records) + len(theirs.records)
         return _Read(ours.first, records, Aligned(gap, ours.records, theirs.records, theirs.end))
 
