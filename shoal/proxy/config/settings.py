@@ -127,6 +127,7 @@ class Isolation(StrEnum):
 
 class OnGap(StrEnum):
     REPORT = "report"  # a mirror that passes over source records is logged
+    REPORT_RUNNING = "report-running"  # if one consumer does: other Shoals copy for the mirror, too
     STOP = "stop"  # and gets nothing more of the partition until an operator acknowledges it
 
 

@@ -160,9 +160,13 @@ class Mirrors:
         known = self._known.get(mirror)
         return known is not None and known.reads_committed
 
-    def ask(self, mirror: str, life: int, partition: TopicPartition, offset: int, now: float) -> None:
+    def ask(
+        self, mirror: str, life: int, partition: TopicPartition, offset: int, now: float, *, elsewhere: bool = False
+    ) -> None:
+        """`elsewhere`: what a former consumer has left may have been copied through another Shoal."""
         copy = self.get(mirror, partition)
-        if copy is None:
+        if copy is None or (elsewhere and life != copy.life and offset > copy.given):
+            self._count -= copy is not None
             copy = PartitionCopy()
             if not self._enter(mirror, partition, copy):
                 return
@@ -249,12 +253,15 @@ class Mirrors:
         for _, _, copy in self:
             copy.settle(now)
 
-    def forget(self, now: float) -> set[tuple[str, TopicPartition]]:
-        """What running mirrors no longer read -> mirrors and partitions."""
+    def forget(self, now: float, *, elsewhere: bool = False) -> set[tuple[str, TopicPartition]]:
+        """What running mirrors no longer read; if they may read it `elsewhere`, after a minute -> mirrors and
+        partitions.
+        """
+        longest = _RUNNING_SECONDS if elsewhere else FORGET_SECONDS
         gone = {
             (name, partition)
             for name, partition, copy in self
-            if now - copy.seen_at > FORGET_SECONDS and self.is_running(name, now)
+            if now - copy.seen_at > longest and (elsewhere or self.is_running(name, now))
         }
         for name, partition in gone:
             copies = self._known[name].copies

@@ -55,7 +55,8 @@ _FLAGS: Mapping[str, SettingFlag] = {
         "shallow.on-gap",
         None,
         "what happens to a partition of which the mirror passes over records: report logs it; stop also sends the "
-        "mirror no more of it until shoal gaps acknowledges it (default: report)",
+        "mirror no more of it until shoal gaps acknowledges it; report-running is for workers with a Shoal each "
+        "(default: report)",
     ),
     "--deep-topics": SettingFlag(
         "shallow.deep-topics",

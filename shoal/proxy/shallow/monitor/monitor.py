@@ -13,6 +13,7 @@ import trio
 
 from shoal.protocol.shallow.monitor.mirrors import MAX_PARTITIONS, Copied, MirrorGap, Mirrors, mirror_name
 from shoal.protocol.wire.types import TopicPartition
+from shoal.proxy.config.settings import OnGap
 from shoal.proxy.events.logs import LogThrottle, event
 from shoal.proxy.shallow.files.mirrored import MirroredFile, MirroredState
 from shoal.proxy.shallow.leaders import Leaders, NoAnswer
@@ -79,7 +80,7 @@ class MirrorMonitor:
 
     def ask(self, flow: Flow, partition: TopicPartition, offset: int, now: float) -> None:
         self._identify(partition.topic)
-        self.mirrors.ask(mirror_name(flow.client_id), flow.token, partition, offset, now)
+        self.mirrors.ask(mirror_name(flow.client_id), flow.token, partition, offset, now, elsewhere=self._elsewhere)
 
     def requested(self, flow: Flow, *, read_committed: bool) -> None:
         mirror = mirror_name(flow.client_id)
@@ -129,7 +130,7 @@ class MirrorMonitor:
             self.mirrors.watched(mirror_name(client_id), partitions, now)
         if self.producers:
             self.mirrors.settle(now)
-        gone = self.mirrors.forget(now)
+        gone = self.mirrors.forget(now, elsewhere=self._elsewhere)
         self._warned -= gone
         self._suspects -= gone
         if self.mirrors.left_out and not self._was_full:
@@ -149,6 +150,10 @@ class MirrorMonitor:
         if (due or is_time) and not self._is_asking and not self._source.must_log_in:
             self._is_asking, self._asked_at = True, now
             self._listener.spawn(partial(self._ask_source, due))
+
+    @property
+    def _elsewhere(self) -> bool:
+        return self._listener.settings.shallow.on_gap is OnGap.REPORT_RUNNING
 
     async def _ask_source(self, due: list[tuple[str, TopicPartition, PartitionCopy]]) -> None:
         """Never raises."""

@@ -46,6 +46,24 @@ async def test_a_gap_is_reported_once_and_the_mirror_goes_on(tmp_path: Path, cap
     assert "--acknowledge" not in caplog.text
 
 
+@pytest.mark.parametrize(("on_gap", "gaps"), [(OnGap.REPORT, 1), (OnGap.REPORT_RUNNING, 0)])
+async def test_a_partition_that_comes_back_to_a_worker_may_have_been_copied_through_another_shoal(
+    on_gap: OnGap, gaps: int, tmp_path: Path
+) -> None:
+    source = skipping(on_gap=on_gap)
+    async with shallow_rig(mirrored_file=tmp_path / "from.mirrored", **source) as r:  # type: ignore[arg-type]
+        consumer = await r.consumer()
+        assert await consumer.fetch(0)
+        await consumer.stream.aclose()
+        await r.closed("from")
+        consumer = await r.consumer()
+        assert await consumer.fetch(25)
+        found = read_gaps(tmp_path / "from.gaps")
+        assert [(one.from_offset, one.to_offset) for one in found] == [(10, 25)] * gaps
+        assert await consumer.fetch(40)
+    assert [(one.from_offset, one.to_offset) for one in read_gaps(tmp_path / "from.gaps")[gaps:]] == [(30, 40)]
+
+
 async def test_a_stopped_partition_waits_for_its_acknowledgment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

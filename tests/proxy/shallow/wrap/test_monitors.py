@@ -64,6 +64,18 @@ async def test_an_envelope_counts_for_the_listener_that_made_it() -> None:
         second.end()
 
 
+async def test_what_may_be_read_elsewhere_is_behind_for_a_minute() -> None:
+    """Not for a day, and whether another consumer of the mirror runs here or not."""
+    async with rig() as r:
+        monitor = MirrorMonitor(r.listener)
+        fetches(monitor, "mirror", 1)
+        for now, elsewhere, is_kept in ((61.0, False, True), (59.0, True, True), (61.0, True, False)):
+            monitor.mirrors.forget(now, elsewhere=elsewhere)
+            assert (monitor.mirrors.get("mirror", ORDERS) is not None) is is_kept
+        assert len(monitor.mirrors) == 0
+        monitor.end()
+
+
 async def test_a_source_that_has_lost_records_is_reported_to_the_unwrapping_listener() -> None:
     """Other records get these offsets: nothing that is known of them is right any more. All partitions at once: a
     broker may have led thousands of them.
