@@ -13,6 +13,9 @@ A *life* is that of a consumer. A new one continues where the mirror had committ
 had not produced, is lost with it. So in a new life, `safe` is the fetch offset, or `mirrored` if that is higher (it
 reads some records again). A fetch offset above `given` is a gap, because no mirror that runs through Shoal commits it.
 
+Two consumers may read at once for a while: a worker that stood still does not know that its tasks are with another one.
+So an answer to another request than the latest one counts, too: what it has was given.
+
 In one life, a consumer that asks below `safe` again may have that already: if it changes between the leader and a
 follower (KIP-392), it asks both at once, and takes the first answer. So `safe` stays until it gets the records again,
 or is reset because they are gone.
@@ -227,6 +230,13 @@ class PartitionCopy:
         if self._offsets > _DECAY_OFFSETS:
             self._bytes /= 2
             self._offsets /= 2
+
+    def give_also(self, start: int, end: int) -> None:
+        """The answer to another request than the latest one has these offsets."""
+        if self.is_known and start <= self.given:
+            self.given = max(self.given, end)
+            if start <= self.safe:
+                self.safe = max(self.safe, end)
 
     # -- produce side ------------------------------------------------------------------------------------------------
 

@@ -92,6 +92,10 @@ class MirrorMonitor:
     def asked(self, flow: Flow, partition: TopicPartition, offset: int) -> PartitionCopy | None:
         return self.mirrors.asked(mirror_name(flow.client_id), flow.token, partition, offset)
 
+    def copied(self, flow: Flow, partition: TopicPartition) -> PartitionCopy | None:
+        """Whatever this consumer asks for."""
+        return self.mirrors.get(mirror_name(flow.client_id), partition)
+
     def answered(
         self, flow: Flow, partition: TopicPartition, copy: PartitionCopy, ends: tuple[int, int], now: float
     ) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.protocol.shallow.monitor.in_transit import Span
-from shoal.protocol.shallow.monitor.partition import PartitionCopy
 from shoal.protocol.shallow.monitor.spans import spans_of
 from shoal.protocol.shallow.token import Tokened
 from shoal.protocol.wire.error_codes import ErrorCode
@@ -72,13 +71,10 @@ class FollowedFetches:
         """A partition was stopped, or goes on, since the consumer has listed its partitions."""
         return consumer.limits_of != self._monitor.gaps.limits
 
-    def answered(
-        self, connection: Connection, fetch: MirrorFetch, response: FetchResponse
-    ) -> dict[TopicPartition, PartitionCopy]:
-        """Where each partition begins and ends -> those of which the mirror may be given records now."""
+    def answered(self, connection: Connection, fetch: MirrorFetch, response: FetchResponse) -> None:
+        """Where each partition begins and ends."""
         flow, now = fetch.consumer.flow, trio.current_time()
         fetch.consumer.answered_at, fetch.consumer.covered = now, fetch.asked
-        copies = dict[TopicPartition, PartitionCopy]()
         for fetched in response.partitions:
             partition = topic_partition(connection, fetched.topic, fetched.partition)
             offset = fetch.asked.get(PartitionRef(fetched.topic, fetched.partition))
@@ -92,8 +88,6 @@ class FollowedFetches:
             else:
                 end = fetched.last_stable if fetch.request.reads_committed else fetched.high_watermark
                 self._monitor.answered(flow, partition, copy, (fetched.log_start, end), now)
-                copies[partition] = copy
-        return copies
 
     def streamed(self, flow: Flow, read: Fetched, end: int) -> None:
         """An answer that was too large to hold had these records, raw. It is not known where the log starts."""
@@ -101,10 +95,11 @@ class FollowedFetches:
         if copy is not None:
             self._monitor.answered(flow, read.topic_partition, copy, (copy.log.start, end), now)
             copy.give([Span(read.next_offset, read.next_offset - read.fetch_offset)], 0, now)
+        else:
+            self._given_also(flow, read, read.next_offset)
 
-    @staticmethod
     def given(
-        copy: PartitionCopy, partition: AnsweredPartition, decision: Decision, handed: HandedOut | None, now: float
+        self, flow: Flow, partition: AnsweredPartition, decision: Decision, handed: HandedOut | None, now: float
     ) -> None:
         """In envelopes, raw, or up to the record with a token."""
         read, scanned = partition.read, partition.scanned
@@ -114,9 +109,19 @@ class FollowedFetches:
             next_offset, envelopes = decision.next_offset, ()
         else:
             return
-        if scanned.headers and next_offset > read.fetch_offset:
+        if not scanned.headers or next_offset <= read.fetch_offset:
+            return
+        copy = self._monitor.asked(flow, read.topic_partition, read.fetch_offset)
+        if copy is not None and copy.is_known:
             spans = spans_of(scanned, read.fetch_offset, next_offset, envelopes, partition.aborted)
             copy.give(spans, partition.fetched.end - partition.fetched.start, now)
+        else:
+            self._given_also(flow, read, next_offset)
+
+    def _given_also(self, flow: Flow, read: Fetched, next_offset: int) -> None:
+        copy = self._monitor.copied(flow, read.topic_partition)
+        if copy is not None:
+            copy.give_also(read.fetch_offset, next_offset)
 
     def _covered(self, since: float) -> Iterator[tuple[str, list[TopicPartition]]]:
         """What requests cover that have been answered since then: unchanged, unless the answer had it."""

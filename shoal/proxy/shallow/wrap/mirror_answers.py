@@ -69,7 +69,7 @@ class MirrorAnswers:
         if response.error_code == 0:
             fetch.consumer.sessions.answered(fetch.request, fetch.asked, response.session_id)
         judgement = Judgement()
-        copies = self._source.followed.answered(connection, fetch, response)
+        self._source.followed.answered(connection, fetch, response)
         with_records = [one for one in response.partitions if one.start != one.end]
         refs = [PartitionRef(one.topic, one.partition) for one in with_records]
         stopped = self._source.followed.stopped(connection, fetch, refs)
@@ -102,8 +102,7 @@ class MirrorAnswers:
                 record_sets.append((partition.fetched, record_set))
             envelope_bytes += sum(key.payload for key in handed.envelopes) if handed is not None else 0
             handed_out.append(handed)
-            if (copy := copies.get(partition.read.topic_partition)) is not None:
-                self._source.followed.given(copy, partition, allowed, handed, now)
+            self._source.followed.given(flow, partition, allowed, handed, now)
         rules.commit(flow, review, handed_out, now)
         judgement.give(connection.tap, entry.correlation_id)
         return replace_record_sets(frame, version, record_sets, addresses) if record_sets or addresses else [frame]

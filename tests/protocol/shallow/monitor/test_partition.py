@@ -210,6 +210,20 @@ def test_a_partition_that_is_asked_of_two_brokers_at_once_is_not_passed_over(is_
         assert copy.mirrored == offset
 
 
+@pytest.mark.parametrize("other", [1, 2])
+def test_a_consumer_that_reads_beside_one_that_is_behind_passes_over_nothing(other: int) -> None:
+    """A worker that stood still goes on with what another one reads by now, for some seconds."""
+    copy = known(100)
+    copy.ask(100, 1, 1.0)
+    copy.ask(40, other, 1.1)
+    copy.give_also(100, 150)
+    copy.ask(150, 1, 1.2)
+    assert copy.answer(0, 200, 1.3) == []
+    copy.give([Span(170, None)], 500, 1.3)
+    copy.ask(190, 1, 1.4)
+    assert copy.answer(0, 200, 1.5) == [Gap(GapKind.SKIPPED, 170, 190)]
+
+
 def test_a_shorter_log_is_truncated_once() -> None:
     copy = known(100)
     assert copy.observe(0, 90, given=100, asked_at=1.0, now=1.1) == Gap(GapKind.TRUNCATED, 90, 100)

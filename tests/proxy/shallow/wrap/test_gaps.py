@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.cli.gaps import main
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import OnGap
 from shoal.proxy.shallow.files.gaps import read_gaps
+from tests.support.rig import api_key, until
 from tests.support.shallow.brokers import ORDERS, Place, SourceBroker
 from tests.support.shallow.rig import ShallowRig, shallow_rig
 from tests.support.shallow.world import some_batch
@@ -20,6 +22,8 @@ from tests.support.shallow.world import some_batch
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from tests.support.rig import BrokerSide
 
 FIRST, LATER = some_batch(0, 10), some_batch(25, 5)  # the mirror continues at 25 and has got 0..9
 
@@ -62,6 +66,36 @@ async def test_a_partition_that_comes_back_to_a_worker_may_have_been_copied_thro
         assert [(one.from_offset, one.to_offset) for one in found] == [(10, 25)] * gaps
         assert await consumer.fetch(40)
     assert [(one.from_offset, one.to_offset) for one in read_gaps(tmp_path / "from.gaps")[gaps:]] == [(30, 40)]
+
+
+class HoldsSecond(SourceBroker):
+    """It answers the second Fetch when it may."""
+
+    def __init__(self, *sets: bytes) -> None:
+        super().__init__(sets=[{(ORDERS, 0): one} for one in sets])
+        self.number, self.go_on = 0, trio.Event()
+
+    async def answer(self, side: BrokerSide, frame: bytes) -> None:
+        self.number += api_key(frame) == ApiKey.FETCH
+        if self.number == 2:
+            await self.go_on.wait()
+        await super().answer(side, frame)
+
+
+async def test_a_worker_that_stood_still_makes_no_gap_of_what_another_one_reads(tmp_path: Path) -> None:
+    source = HoldsSecond(FIRST, FIRST, some_batch(10, 5), some_batch(15, 5))
+    async with shallow_rig(
+        mirrored_file=tmp_path / "from.mirrored", source=source, paired=False, min_batch_bytes=0
+    ) as r:
+        consumer, former = await r.consumer(), await r.consumer()
+        assert await consumer.fetch(0)
+        await consumer.ask(10)
+        await until(lambda: source.number == 2)
+        assert await former.fetch(0)
+        source.go_on.set()
+        await consumer.answer()
+        assert await consumer.fetch(15)
+    assert read_gaps(tmp_path / "from.gaps") == []
 
 
 async def test_a_stopped_partition_waits_for_its_acknowledgment(
