@@ -15,10 +15,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Backoff"]
+__all__ = ["Backoff", "longer"]
 
 _FIRST_S = 1.0
 _LONGEST_S = 30.0
+
+
+def longer(pause: float) -> float:
+    """The seconds to wait after one more failure. `pause`: those after the last one; 0: it is the first."""
+    return min(max(pause * 2, _FIRST_S), _LONGEST_S)
 
 
 class Backoff:
@@ -44,5 +49,5 @@ class Backoff:
         self.is_good, self._why, self._material = False, why, material
         if is_known:
             return
-        self._pause = min(max(self._pause * 2, _FIRST_S), _LONGEST_S)
+        self._pause = longer(self._pause)
         self._until = self._now() + self._pause

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from shoal.proxy.events.logs import event
+from shoal.proxy.net.auth.backoff import longer
 from shoal.proxy.net.auth.identity import NoCredentials
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ log = logging.getLogger("shoal.auth")
 
 _RENEWED_AT = 0.8  # of its lifetime
 _UNKNOWN_LIFETIME_S = 60.0
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 30.0
 
 
 class FreshToken(NamedTuple):
@@ -99,5 +98,5 @@ class TokenCache:
 
     def _failed(self, why: str) -> None:
         self._failure = why
-        self._pause = min(max(self._pause * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+        self._pause = longer(self._pause)
         self._retry_at = self._now() + self._pause

@@ -200,7 +200,7 @@ class ClaimChecks:
 
     def is_of(self, key: EnvelopeKey) -> bool:
         """It is of this listener's cluster."""
-        return key.cluster in (self._cluster.cluster_id, self._cluster.name)
+        return key.cluster in self.names
 
     def appended(self, key: EnvelopeKey) -> None:
         """There is more room for its mirror's task."""
