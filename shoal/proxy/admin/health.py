@@ -4,14 +4,15 @@
 process whose loop does not.) It has no other condition: a restart of Shoal does not mend a broker.
 
 /readyz: the ports of every listener are open, every cluster has answered lately, and Shoal is serving (SIGTERM ends
-that, before connections end). A cluster counts as answering while a client is connected to it, or for `FRESH_SECONDS`
-after a connection was made; otherwise, or if no broker answered the last question (but a web server, or a TLS port), it
-is asked now, over a connection of Shoal's own, within `PATIENCE_SECONDS`. The question goes on after that, and the next
-request gets its result.
+that, before connections end). A cluster counts as answering while a client is connected to it that it has answered, or
+for `FRESH_SECONDS` after it was asked here; otherwise, or if a connection has failed since, it is asked now, over a
+connection of Shoal's own, within `PATIENCE_SECONDS`. The question goes on after that, and the next request gets its
+result. A connection alone shows nothing: the kernel of a broker that hangs accepts it.
 """
 
 from __future__ import annotations
 
+import math
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -41,6 +42,7 @@ class Health:
         self._lag = lag
         self._tasks = tasks
         self._asking: dict[str, trio.Event] = {}
+        self._answered_at: dict[str, float] = {}  # by name of the cluster
 
     async def live(self, request: Request) -> Response:
         return as_json({"status": "live", "loop_lag_seconds": round(self._lag.last, 6)})
@@ -72,13 +74,16 @@ class Health:
         return None if self._answers(cluster) else "no answer yet"
 
     def _answers(self, cluster: Cluster) -> bool:
-        contact = cluster.contact
-        if contact.at is None or contact.problem is not None or cluster.name in self._asking:
+        if cluster.contact.problem is not None or cluster.name in self._asking:
             return False
-        return trio.current_time() - contact.at < FRESH_SECONDS or self._has_clients(cluster)
+        is_fresh = trio.current_time() - self._answered_at.get(cluster.name, -math.inf) < FRESH_SECONDS
+        return is_fresh or self._answers_clients(cluster)
 
-    def _has_clients(self, cluster: Cluster) -> bool:
-        return any(connection.connected and connection.cluster is cluster for connection in self._server.connections())
+    def _answers_clients(self, cluster: Cluster) -> bool:
+        return any(
+            connection.connected and connection.cluster is cluster and connection.responses.received
+            for connection in self._server.connections()
+        )
 
     def _ask(self, cluster: Cluster) -> trio.Event:
         """-> set when the cluster has answered, or not: one question at a time."""
@@ -90,15 +95,21 @@ class Health:
 
     async def _ask_until(self, cluster: Cluster, done: trio.Event) -> None:
         try:
-            await cluster.ask_metadata()
-        except NotLearned as error:
-            if not cluster.demands_login:  # else it accepts connections, and answers clients that log in
-                cluster.contact.note(str(error))
-        else:
-            cluster.contact.note()
+            await self._ask_for_metadata(cluster)
         finally:
             del self._asking[cluster.name]
             done.set()
+
+    async def _ask_for_metadata(self, cluster: Cluster) -> None:
+        try:
+            await cluster.ask_metadata()
+        except NotLearned as error:
+            if not cluster.demands_login:  # else it accepts connections, and answers clients that log in
+                return cluster.contact.note(str(error))
+        else:
+            cluster.contact.note()
+        self._answered_at[cluster.name] = trio.current_time()
+        return None
 
 
 def closed_listeners(server: Server) -> dict[str, str | None]:

@@ -21,7 +21,19 @@ from shoal.proxy.statistics import CloseCause
 from tests.proxy.listener.test_plain import metadata
 from tests.support.admin import ask, get_json, scrape, values
 from tests.support.kio_messages import response_frame
-from tests.support.rig import DEADLINE, BrokerSide, Rig, Tls, api_key, correlation_id, echo, request, rig, silent
+from tests.support.rig import (
+    DEADLINE,
+    BrokerSide,
+    Rig,
+    Tls,
+    api_key,
+    correlation_id,
+    echo,
+    request,
+    rig,
+    silent,
+    until,
+)
 from tests.support.tls import server_context
 
 if TYPE_CHECKING:
@@ -168,6 +180,17 @@ async def test_a_web_server_that_accepts_connections_is_no_broker() -> None:
         is_broker = True
         assert (await ask(admin.port, "/readyz"))[0] == 200
         assert (await admin.json("/status"))["clusters"][0]["last_connect_failed"] is None
+
+
+async def test_a_cluster_that_only_accepts_connections_is_not_ready() -> None:
+    """As the kernel of a broker that hangs does."""
+    async with rig(silent) as r, admin_of(r) as admin:
+        client = await r.client()
+        await client.send(request(300, 0, 1))
+        await until(lambda: len(r.broker.received) == 1)
+        status, body = await ask(admin.port, "/readyz")
+        assert status == 503
+        assert b"no answer yet" in body
 
 
 async def test_a_cluster_whose_brokers_use_tls_no_longer_is_ready() -> None:
