@@ -112,6 +112,7 @@ class CoalescedClient:
         # its next request is sent alone, after requests taken from clients like it before that time
         self.behind: float | None = None
         self.lane: object | None = None  # the lane with its unanswered requests; only its identity counts
+        self.held_bytes = 0  # of its batches without an answer, as in CoalescePath
         self._models: list[RepeatedRequest] = []  # of its last joinable requests, the newest first
         self.asked_names = False  # for the topics of its next request
         self.ended = False

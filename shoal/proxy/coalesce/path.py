@@ -341,8 +341,8 @@ class CoalescePath:
         which = connection.bound_port, connection.identity, found.key
         lane = self._lanes.get(which)
         size = sum(len(part.content) + _HELD_FOR_A_BATCH for part in found.parts)
-        if self._is_full(lane, size):
-            return Wait(partial(self._while, partial(self._is_full, lane, size)))
+        if self._is_full(member, lane, size):
+            return Wait(partial(self._while, partial(self._is_full, member, lane, size)))
         if member.is_full:
             return Wait(member.until_room)
         if not unanswered and not connection.responses.quiet:
@@ -361,6 +361,7 @@ class CoalescePath:
             self._sequences.saw(place, part.header)
             size = len(part.content)
             self.held_bytes += size + _HELD_FOR_A_BATCH
+            member.held_bytes += size + _HELD_FOR_A_BATCH
             batch = Batch(part.target, size, arrived, taken, part, part.lone)
             self._held.setdefault(_key(member, part.target), {})[id(batch)] = arrived
             lane.add(batch)
@@ -386,12 +387,14 @@ class CoalescePath:
         held = (self._held.get(_key(member, target), {}) for target in targets)
         return any(next(iter(arrived.values()), math.inf) <= before for arrived in held)
 
-    def _is_full(self, lane: Lane | None, size: int) -> bool:
-        """Whether a request of this size must wait. Beyond one request, a lane keeps as much unsent as is free. One
-        that its broker throttles, for minutes, leaves at least as much free as it keeps: any number of them must not
-        stop the clients of the others.
+    def _is_full(self, member: CoalescedClient, lane: Lane | None, size: int) -> bool:
+        """Whether a request of this size must wait. Beyond one request, a client, and a lane that its broker throttles
+        for minutes, leave at least as much free as they keep: any number of them must not stop the others. Any other
+        lane keeps as much unsent as is free.
         """
         free = self.settings.queue_bytes - self.held_bytes
+        if member.held_bytes and member.held_bytes + size > free - size:
+            return True
         if free <= 0 or lane is None:
             return free <= 0
         policy = lane.policy
@@ -421,6 +424,7 @@ class CoalescePath:
             if arrived.pop(id(batch), None) is None:  # it was released before its lane broke
                 continue
             self.held_bytes -= batch.size + _HELD_FOR_A_BATCH
+            batch.owner.member.held_bytes -= batch.size + _HELD_FOR_A_BATCH
             if not arrived:
                 del self._held[key]
         self._look_again()

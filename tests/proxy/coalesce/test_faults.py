@@ -195,6 +195,26 @@ async def test_a_full_queue_reads_nothing_further() -> None:
         assert r.path.held_bytes == 0
 
 
+async def test_a_client_that_floods_leaves_room_for_others() -> None:
+    async with coalesce_rig(queue_bytes=40_000, request_bytes=40_000) as r:
+        gate = await r.hold()
+        greedy, other = await r.producers(2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(
+                greedy.send, b"".join(greedy.request({(ORDERS, 1): batch("x" * 3000)}) for _ in range(20))
+            )
+            await until(lambda: r.path.tally.taken >= 3)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            taken = r.path.tally.taken
+            assert taken < 5
+            await other.send_only({2: batch("v")})
+            await until(lambda: r.path.tally.taken == taken + 1)
+            gate.set()
+            assert await other.answers() == {2: (NONE, 0)}
+            assert [await greedy.answers() for _ in range(20)] == [{1: (NONE, at)} for at in range(20)]
+        assert r.path.held_bytes == 0
+
+
 async def test_a_lane_that_the_broker_throttles_stops_no_other_client(mock_clock: MockClock) -> None:
     """Its clients go on sending, and wait for minutes."""
     async with coalesce_rig(scripts={0: Script(throttle_ms=600_000)}, queue_bytes=20_000, request_bytes=20_000) as r:
