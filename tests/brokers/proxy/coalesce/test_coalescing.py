@@ -82,7 +82,8 @@ async def test_producers_of_every_kind_at_once(brokers: Cluster, new_stand: NewS
     async def one(name: str, number: int, settings: dict[str, object]) -> None:
         key = f"{name} {number}".encode()
         records = [Record(key, b"%d" % at) for at in range(400)]
-        settings = {"linger_ms": 0, "max_in_flight": 5, **settings}
+        # One client id each: the end of a client makes what others of its id send a possible retry for a while.
+        settings = {"client_id": f"{name} {number}", "linger_ms": 0, "max_in_flight": 5, **settings}
         call = partial(produce, stand.bootstrap, topic, records, partitions=6, **settings)
         sent[key] = await in_thread(call)
 

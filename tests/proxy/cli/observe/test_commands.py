@@ -23,6 +23,7 @@ from shoal.proxy.admin.pages import serve_admin
 from shoal.proxy.cli.observe.question import NoAnswer, ask
 from shoal.proxy.cli.observe.top import _line, _looks, _screen
 from shoal.proxy.config.settings import Address
+from tests.proxy.admin.test_pages import metadata_of_nobody
 from tests.proxy.net.test_web import OK, drips
 from tests.proxy.net.test_web import server as web_server
 from tests.support.rig import Rig, request, rig, silent, until
@@ -135,11 +136,14 @@ async def test_a_full_disk_under_standard_output_is_an_error(
     assert "standard output: cannot be written" in capsys.readouterr().err
 
 
-async def test_status_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
-    async with rig(silent) as r, admin(r) as address:
-        r.listener.cluster.contact.note()
+async def test_status_says_that_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+    async with rig(metadata_of_nobody) as r, admin(r) as address:
         assert await run("status", "--admin", f"{address}") == 0
         assert "\nhealthy\n" in capsys.readouterr().out
+
+
+async def test_status_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    async with rig(silent) as r, admin(r) as address:
         r.listener.cluster.contact.note(f"cannot reach the broker {HOSTILE}")
         r.listener.state_failed()
         assert await run("status", "--admin", f"{address}") == 1
