@@ -81,7 +81,7 @@ async def pods(pair: Pair, spec: MirrorSpec, ports: tuple[int, int], work: Path)
 
 def sidecar(pair: Pair, address: str, ports: tuple[int, int], work: Path) -> ShoalProcess:
     argv = ["mirror", "--form", "connect", "--advertise", SIDECAR, "--state-dir", str(work / "state")]
-    argv += ["--log-format", "json", "--report-every", "0.5"]
+    argv += ["--log-format", "json", "--report-every", "0.5", "--on-gap", "report-running"]
     sides = {"source": pair.source.bootstrap, "target": pair.target.bootstrap}
     for (side, bootstrap), port in zip(sides.items(), ports, strict=True):
         argv += [f"--{side}", bootstrap, f"--{side}-listen", f"{address}:{port}"]
@@ -179,4 +179,5 @@ async def test_workers_shoals_and_a_pod_are_killed_and_every_record_arrives(
     for pod in (first, second, third):
         assert mismatches(pod.shoal) == set()
         assert not logged(pod.shoal, "flow-stopped")
+        assert not logged(pod.shoal, "mirror-gap")
         assert counted(pod.shoal)["envelopes"] > 0
