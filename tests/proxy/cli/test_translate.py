@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from shoal.protocol.records.batch import LOG_APPEND_TIME, NewRecord, encode_batch
+from shoal.protocol.records.batch import CONTROL, LOG_APPEND_TIME, NewRecord, encode_batch
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.translate.offset_map import AppendedRange, SourcePartition
 from shoal.protocol.wire.types import TopicPartition
@@ -335,3 +335,14 @@ async def test_a_client_over_its_quota_reads_again(clock: MockClock, answers: in
             await reader.read(TopicPartition("orders", 0), 0, None)
     assert trio.current_time() == pytest.approx(seconds, abs=0.5)
     assert brokers.asked.count(ApiKey.FETCH) > min(answers, 100)
+
+
+async def test_the_marker_of_a_transaction_is_no_hole() -> None:
+    brokers = at("id a", orders=0)
+    records, marker = [NewRecord(0, None, b"a"), NewRecord(0, None, b"b")], NewRecord(0, b"\0\0\0\1", b"\0\0\0\0\0\0")
+    brokers.logs["orders", 0] = encode_batch(records) + encode_batch([marker], base_offset=2, attributes=CONTROL)
+    brokers.ends["orders", 0] = 3
+    async with brokers.running():
+        with closing(ClusterReader(ClusterSettings(name="a", bootstrap=(brokers.bootstrap,)), Limits())) as reader:
+            window = await reader.read(TopicPartition("orders", 0), 0, None)
+    assert [(seen.offset, bool(seen.mark)) for seen in window.records] == [(0, True), (1, True), (2, False)]

@@ -5,6 +5,11 @@ source; the target may have it twice, and then the last one counts, unless a lat
 mirror has gone back, and was stopped before it had copied everything again. If equal records cannot be distinguished,
 both sides must be equal, record by record. Otherwise nothing is found: nothing is guessed.
 
+What the source no longer has (compaction and retention removed it) may have been equal to a record that it has. The
+copy of one is then taken for that of the other. To the target that is harmless, since the last copies count. To the
+source, the only one of its kind counts behind such a hole if each record before it has a copy before the one that is
+asked for.
+
 Records that only the source has (compaction removed them at the target, a transaction was aborted, the mirror is not
 there yet) have no copy, so the next one is looked for, and at last the end of the gap.
 
@@ -14,6 +19,8 @@ The target must be read before the source: then what the source does not have wa
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import accumulate
+from math import inf
 from typing import NamedTuple
 
 from shoal.protocol.records.record import Record
@@ -24,7 +31,7 @@ __all__ = ["Aligned", "Seen", "mark"]
 
 
 class Seen(NamedTuple):
-    """A record that was read. `mark` is equal for a record and its copies."""
+    """A record that was read. `mark` is equal for a record and its copies; empty for the marker of a transaction."""
 
     offset: int
     mark: bytes
@@ -39,6 +46,8 @@ class Aligned:
 
     def __init__(self, gap: UnknownStretch, source: Sequence[Seen], target: Sequence[Seen], target_end: int) -> None:
         self._gap = gap
+        self._hole = _first_hole(gap.source_first, source)
+        source, target = ([seen for seen in log if seen.mark] for log in (source, target))
         self._source, self._target = source, target
         self._target_end = target_end
         self._kinds = Counter(seen.mark for seen in source)
@@ -48,6 +57,9 @@ class Aligned:
         # is there.
         self._misses_nothing = _lowest_last_copies(source, target, self._kinds)
         self._are_equal = [seen.mark for seen in source] == [seen.mark for seen in target]
+        firsts = {seen.mark: seen.offset for seen in reversed(target)}
+        # Per source record: the lowest target offset that a copy of it, and of each before it, is at or below.
+        self._copied_at = list(accumulate((firsts.get(seen.mark, inf) for seen in source), max))
 
     def copy_of(self, offset: int) -> int | None:
         """Where a consumer at source offset `offset` continues at the target; None: that is not certain."""
@@ -73,10 +85,23 @@ class Aligned:
         return None if last is None else last + 1
 
     def _original(self, number: int) -> int | None:
-        kind = self._target[number].mark
-        if self._kinds[kind] == 1:
-            return self._originals[kind]
-        return self._source[number].offset if self._are_equal else None
+        at, kind = self._target[number]
+        if self._kinds[kind] != 1:
+            original = self._source[number].offset if self._are_equal else None
+            return original if original is None or original < self._hole else None
+        original = self._originals[kind]
+        before = bisect_left(self._source, (original,))
+        is_it = original < self._hole or before == 0 or self._copied_at[before - 1] < at
+        return original if is_it else None
+
+
+def _first_hole(first: int, source: Sequence[Seen]) -> int:
+    """From `first` on, the first offset that has neither a record nor a marker."""
+    for seen in source:
+        if seen.offset != first:
+            break
+        first += 1
+    return first
 
 
 def _lowest_last_copies(source: Sequence[Seen], target: Sequence[Seen], kinds: Counter[bytes]) -> list[int]:

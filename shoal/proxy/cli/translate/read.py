@@ -112,13 +112,12 @@ class ClusterReader:
                     raise Cannot(f"{name} has records of an old format")
                 header, records = open_batch(frame, batch.start, batch.end, limit=_MAX_BATCH_BYTES)
                 following = max(following, header.last_offset + 1)
-                if header.is_control:
-                    continue
-                has_append_times |= header.is_log_append_time
+                has_append_times |= header.is_log_append_time and not header.is_control
                 for record in records:
                     offset = header.base_offset + record.offset_delta
                     if at <= offset < end:
-                        found.append(Seen(offset, mark(header.timestamp(record) if with_times else 0, record)))
+                        time = header.timestamp(record) if with_times else 0
+                        found.append(Seen(offset, b"" if header.is_control else mark(time, record)))
             if len(found) > MAX_RECORDS:
                 raise Cannot(f"more than {MAX_RECORDS:,} records of {name} would have to be read")
             if following == at:  # a new leader may be behind

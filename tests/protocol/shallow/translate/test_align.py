@@ -10,8 +10,8 @@ OPEN = UnknownStretch(10, None, 100, None)
 
 
 def seen(first: int, marks: str) -> list[Seen]:
-    """A record for each letter; "." is an offset without one."""
-    return [Seen(first + at, letter.encode()) for at, letter in enumerate(marks) if letter != "."]
+    """A record for each letter; "!" is a marker, "." an offset without anything."""
+    return [Seen(first + at, letter.strip("!").encode()) for at, letter in enumerate(marks) if letter != "."]
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,14 @@ def test_the_copy_of_a_record(source: str, target: str, offset: int, found: int 
         ("abcd", "ab", 105, GAP, 20),
         ("abcd", "ab", 105, OPEN, 12),
         ("", "", 100, OPEN, 10),
+        (".abcx", "xabcx", 100, OPEN, None),  # its original is gone, and an equal record was written since
+        (".abcx", "xabc", 100, OPEN, None),  # and is yet to be copied
+        (".abcx", "x", 101, OPEN, None),
+        (".abcx", "xabcx", 104, OPEN, 14),
+        (".abcx", "xabcx", 101, OPEN, 11),
+        (".abab", "abab", 102, OPEN, None),
+        ("abcd", "abd", 102, OPEN, 13),  # the target's topic was compacted
+        ("ab!c", "ac!", 101, OPEN, 13),  # b was aborted
     ],
 )
 def test_the_original_of_a_copy(source: str, target: str, offset: int, gap: UnknownStretch, found: int | None) -> None:
