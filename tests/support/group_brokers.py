@@ -10,6 +10,8 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from shoal.protocol.messages.list_offsets import EARLIEST
+from shoal.protocol.records.batch import read_batch_header
+from shoal.protocol.records.recordset import split
 from shoal.protocol.schema.api import ApiKey
 from tests.support.mirror_topics import MirrorBrokers, Partition
 
@@ -37,7 +39,7 @@ class Group:
 class GroupBrokers(MirrorBrokers):
     """`errors`: the next answers of an API, before those that are right. A group is made by its first commit.
     `over_quota`: first answers to Fetch, without a partition, as to a client over its quota; then those of a leader
-    that is behind, unless there is a record set in `logs`.
+    that is behind, unless there is a record set in `logs`. `aborted`: producer ids and first offsets.
     """
 
     groups: dict[str, Group] = field(default_factory=dict)
@@ -47,6 +49,7 @@ class GroupBrokers(MirrorBrokers):
     asked: list[ApiKey] = field(default_factory=list)
     over_quota: int = 0
     logs: dict[Partition, bytes] = field(default_factory=dict)
+    aborted: dict[Partition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def _other(self, key: int, node_id: int, request: Any, make: Any) -> Any:
         answers = {
@@ -131,22 +134,29 @@ class GroupBrokers(MirrorBrokers):
         topics = []
         for topic in request.topics if self.asked.count(ApiKey.FETCH) > self.over_quota else ():
             fields: dict[str, Any] = {"error_code": error, "high_watermark": 0, "last_stable_offset": 0}
-            fields |= {"log_start_offset": 0, "aborted_transactions": ()}
-            rows = [
-                make(
-                    "PartitionData",
-                    partition_index=row.partition,
-                    records=self.logs.get((topic.topic, row.partition), b""),
-                    **fields,
-                )
-                for row in topic.partitions
-            ]
+            fields |= {"log_start_offset": 0}
+            rows = []
+            for row in topic.partitions:
+                partition = topic.topic, row.partition
+                found: dict[str, Any] = {"partition_index": row.partition, "records": self._from(partition, row)}
+                listed = self.aborted.get(partition, ()) if request.isolation_level else ()
+                aborted = [make("AbortedTransaction", producer_id=one, first_offset=first) for one, first in listed]
+                rows.append(make("PartitionData", aborted_transactions=tuple(aborted), **found, **fields))
             topics.append(make("FetchableTopicResponse", topic=topic.topic, partitions=tuple(rows)))
         none: dict[str, Any] = {"error_code": ErrorCode.none, "session_id": 0}
         return make("FetchResponse", throttle_time=NO_TIME, responses=tuple(topics), **none)
 
+    def _from(self, partition: Partition, asked: Any) -> bytes:
+        """Whole batches from the one with the offset on, at least one."""
+        log, taken = self.logs.get(partition, b""), b""
+        for batch in split(log, 0, len(log)).spans:
+            header = read_batch_header(log, batch.start, batch.end)
+            if header.last_offset >= asked.fetch_offset and (not taken or len(taken) < asked.partition_max_bytes):
+                taken += log[batch.start : batch.end]
+        return taken
+
     def _ends(self, node_id: int, request: Any, make: Any, error: ErrorCode) -> Any:
-        assert (request.replica_id, request.isolation_level) == (-1, 0)
+        assert request.replica_id == -1
         topics = []
         for topic in request.topics:
             rows = []

@@ -175,12 +175,17 @@ def encode_fetch_error(version: int, correlation_id: int, error_code: int) -> by
     return response_frame(ApiKey.FETCH, version, correlation_id, {"ErrorCode": error_code})
 
 
-def encode_fetch_request(client_id: str, topic: str, partition: int, offset: int, *, max_bytes: int) -> bytes:
-    """Shoal's own request frame, of `OWN_VERSION`: for all records, from this offset on, without waiting."""
+def encode_fetch_request(
+    client_id: str, topic: str, partition: int, offset: int, *, max_bytes: int, read_committed: bool = False
+) -> bytes:
+    """Shoal's own request frame, of `OWN_VERSION`: for all records, from this offset on, without waiting. With
+    `read_committed`, up to the first open transaction, and the answer says which were aborted.
+    """
     asked = {"Partition": partition, "FetchOffset": offset, "PartitionMaxBytes": max_bytes}
     asked |= {"CurrentLeaderEpoch": -1, "LogStartOffset": -1}
     topics = [{"Topic": topic, "Partitions": [asked]}]
     values = {"ReplicaId": -1, "MaxBytes": max_bytes, "SessionEpoch": -1, "Topics": topics}
+    values |= {"IsolationLevel": int(read_committed)}
     return request_frame(ApiKey.FETCH, OWN_VERSION, 0, client_id, values)
 
 

@@ -173,13 +173,15 @@ class Leaders:
     # -- records -----------------------------------------------------------------------------------------------------
 
     async def fetch(
-        self, leader: int, partition: TopicPartition, offset: int, max_bytes: int
+        self, leader: int, partition: TopicPartition, offset: int, max_bytes: int, *, read_committed: bool = False
     ) -> tuple[bytes, FetchedPartition]:
-        """All records from this offset on -> the frame, and the answer for the partition, which may have an error.
+        """Records from this offset on -> the frame, and the answer for the partition, which may have an error.
 
         As long as the client is over its quota, the broker is asked again. Raises NoAnswer.
         """
-        request = encode_fetch_request(self._client_id, *partition, offset, max_bytes=max_bytes)
+        request = encode_fetch_request(
+            self._client_id, *partition, offset, max_bytes=max_bytes, read_committed=read_committed
+        )
         until = trio.current_time() + _QUOTA_SECONDS
         while True:
             try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from shoal.protocol.records.batch import CONTROL, LOG_APPEND_TIME, NewRecord, encode_batch
+from shoal.protocol.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, NewRecord, encode_batch
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.translate.offset_map import AppendedRange, SourcePartition
 from shoal.protocol.wire.types import TopicPartition
@@ -335,6 +335,42 @@ async def test_a_client_over_its_quota_reads_again(clock: MockClock, answers: in
             await reader.read(TopicPartition("orders", 0), 0, None)
     assert trio.current_time() == pytest.approx(seconds, abs=0.5)
     assert brokers.asked.count(ApiKey.FETCH) > min(answers, 100)
+
+
+@pytest.mark.parametrize(
+    ("log", "aborted", "given"),
+    [
+        ("a7 C7 b7", [], 3),
+        ("a7 C7 b7 A7", [(7, 2)], 2),
+        ("a7 C7 b7 b7 A7 c8 A8", [(7, 2), (8, 5)], 2),
+        ("a7 C7 b7 A7 c8 C8", [(7, 2)], 6),
+        ("a7 A7", [(7, 0)], 0),
+        ("a7 c8 A7 C8", [(7, 0)], 4),
+        ("x C7", [], 2),
+        ("x " + "y7 " * 70 + "A7", [(7, 1)], 1),
+    ],
+)
+def test_a_group_at_the_target_goes_back_to_before_what_was_aborted(
+    log: str, aborted: list[tuple[int, int]], given: int, tmp_path: Path
+) -> None:
+    """It was not given these records, and the mirror has yet to copy them again. `log`: a record of a producer id in
+    each batch, or its marker (Commit, Abort).
+    """
+    keep(tmp_path / "to-c.offsets", "id c", [ranges_of("id a", "a.orders", 0)])
+    batches, place = log.split(), ("a.orders", 0)
+    target = at("id c", **{"a.orders": len(batches)})
+    target.ends[place], target.aborted[place], target.logs[place] = len(batches), tuple(aborted), b""
+    for offset, batch in enumerate(batches):
+        kind, digits = batch[0], batch[1:]
+        bits = (TRANSACTIONAL if digits else 0) | (CONTROL if kind.isupper() else 0)
+        key = b"\0\0\0" + bytes([kind == "C"]) if kind.isupper() else kind.encode()
+        producer_id = int(digits or -1)
+        target.logs[place] += encode_batch(
+            [NewRecord(0, key, b"")], base_offset=offset, producer_id=producer_id, attributes=bits
+        )
+    file = tmp_path / "reset.csv"
+    assert translated(tmp_path, {"a": at("id a"), "c": target}, "a", "--to-source", "--reset-file", str(file)) == DONE
+    assert file.read_text().splitlines() == [f"orders,0,{given}"]
 
 
 async def test_the_marker_of_a_transaction_is_no_hole() -> None:

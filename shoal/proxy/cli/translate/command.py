@@ -26,7 +26,7 @@ from shoal.proxy.config.toml import load_config
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence, Set
 
     from shoal.proxy.config.settings import Address, Settings
 
@@ -135,10 +135,13 @@ class _Readers(NamedTuple):
 
 
 class _Committed(NamedTuple):
-    """An offset that is asked for; `origins` as in `Translator.translate`."""
+    """An offset that is asked for; `origins` as in `Translator.translate`. `given`: from there on, the group has got no
+    record that is before its offset.
+    """
 
     partition: TopicPartition
     offset: int
+    given: int
     origins: frozenset[str] | None = None
 
 
@@ -180,7 +183,7 @@ async def _translated(
         committed = list[_Committed]()
         if flags.group is not None:
             asked = list(_named(targets, made).values()) if flags.to_source else [made[one.name] for one in sources]
-            committed = await _committed(flags, asked, settings)
+            committed = await _committed(flags, asked, settings, {pair.target for pair in pairs})
         by_name = {one.name: made[one.name] for one in sources}
         pairs = [_with_ids(pair, by_name.get(pair.source.cluster), targets, made) for pair in pairs]
         chosen, others = _at(flags, pairs, targets, {one.identity: one.name for one in made.values()})
@@ -193,7 +196,7 @@ async def _translated(
         )
         if flags.group is None:
             partition = _partition(flags.partition, translator.partitions())
-            committed = [_Committed(partition, offset) for offset in flags.offsets]
+            committed = [_Committed(partition, offset, offset) for offset in flags.offsets]
         found, unknown = await _all(translator, committed, others)
         if not found and not unknown:
             what = f"nothing that {flags.group} has committed is at {flags.at}, too: without --at, all copies are shown"
@@ -271,7 +274,7 @@ async def _identify(
 
 
 async def _committed(
-    flags: argparse.Namespace, readers: Sequence[ClusterReader], settings: Settings | None
+    flags: argparse.Namespace, readers: Sequence[ClusterReader], settings: Settings | None, copies: Set[TopicPartition]
 ) -> list[_Committed]:
     side = "target" if flags.to_source else "source"
     if not readers:
@@ -285,7 +288,9 @@ async def _committed(
             # without an id it may have another name in the files than here
             origins = frozenset({reader.identity}) if has_id or len(by_name) > 1 else None
             offsets = await reader.committed(flags.group)
-            found += [_Committed(partition, offset, origins) for partition, offset in sorted(offsets.items())]
+            ours = {partition: offsets[partition] for partition in offsets.keys() & copies} if flags.to_source else {}
+            given = offsets | (await reader.given_below(ours) if ours else {})
+            found += [_Committed(each, offset, given[each], origins) for each, offset in sorted(offsets.items())]
         except Cannot as error:
             raise OperatorError.of("--group", str(error)) from None
     if not found:
@@ -313,9 +318,9 @@ async def _all(
 ) -> tuple[list[Translated], list[Unknown]]:
     """`others`: partitions that are at another cluster than that of --at."""
     found, unknown = list[Translated](), list[Unknown]()
-    for partition, offset, origins in asked:
-        answers = await translator.translate(partition, offset, origins)
-        found += answers
+    for partition, offset, given, origins in asked:
+        answers = await translator.translate(partition, given, origins)
+        found += [replace(answer, asked=offset) for answer in answers]
         if not answers and partition not in others:
             unknown.append(Unknown(partition, offset))
     return found, unknown

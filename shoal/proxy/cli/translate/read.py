@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from shoal.protocol.messages.fetch import OWN_VERSION, read_fetch_response
 from shoal.protocol.messages.groups import (
     encode_find_coordinators,
     encode_offset_fetches,
     read_coordinators,
     read_offset_fetches,
 )
-from shoal.protocol.records.batch import open_batch
+from shoal.protocol.records.aborted import AbortedTransactions
+from shoal.protocol.records.batch import HEADER_SIZE, open_batch, read_batch_header
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.translate.align import Seen, mark
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.cluster.cluster import Cluster, NotLearned
 from shoal.proxy.shallow.leaders import Leaders, NoAnswer
 
 if TYPE_CHECKING:
-    from shoal.protocol.wire.types import TopicPartition
+    from collections.abc import Mapping
+
     from shoal.proxy.config.settings import ClusterSettings, Limits
+    from shoal.proxy.shallow.leaders import Ends
 
 __all__ = ["MAX_RECORDS", "Cannot", "ClusterReader", "Window"]
 
 MAX_RECORDS = 1_000_000
 """Records of one gap, on each side: 130 MB, and about 10 s. A mirror copies far less raw before it is proven."""
 _FETCH_BYTES = 1024 * 1024
+_BACK = 64  # the base of the number of offsets that are read backwards
 _MAX_BATCH_BYTES = 64 * 1024 * 1024  # decompressed
 _CLIENT_ID = "shoal-translate"
 _TRIES, _PAUSE = 20, 0.5  # while a coordinator is being elected
@@ -124,6 +131,68 @@ class ClusterReader:
                 raise Cannot(f"cluster {self.name!r} has nothing of {name} at offset {at} (yet)")
             at = following
         return found, has_append_times
+
+    async def given_below(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """What a consumer of committed records has passed without a record directly before its offset, because its
+        transaction was aborted -> where that begins; else the offset. Topics that do not exist are left out.
+
+        Raises Cannot.
+        """
+        try:
+            self._brokers.ask_again()
+            missing = await self._brokers.learn({partition.topic for partition in offsets}) or ()
+            wanted = [partition for partition in offsets if partition.topic not in missing]
+            ends, found = await self._brokers.ends(wanted, read_committed=True), dict[TopicPartition, int]()
+            for partition in wanted:
+                leader = self._brokers.leader(partition)
+                if partition not in ends or leader is None:
+                    raise Cannot(f"cluster {self.name!r} has no leader for {partition.topic}-{partition.partition}")
+                found[partition] = offsets[partition]
+                if ends[partition].start < offsets[partition] <= ends[partition].end:
+                    found[partition] = await self._given_below(leader, partition, offsets[partition], ends[partition])
+            return found
+        except (NoAnswer, RemoteProtocolError) as error:
+            raise self._cannot(error) from error
+
+    async def _given_below(self, leader: int, partition: TopicPartition, offset: int, ends: Ends) -> int:
+        """It reads backwards, in steps that grow, up to a committed record."""
+        for step in count():
+            first = max(offset - _BACK**step, ends.start)
+            size = _FETCH_BYTES if step else 1  # one batch, which is enough in most cases
+            is_given, aborted = await self._last_aborted(leader, partition, first, offset, size)
+            if is_given or first == ends.start:
+                break
+        return offset if aborted is None else aborted
+
+    async def _last_aborted(
+        self, leader: int, partition: TopicPartition, at: int, end: int, max_bytes: int
+    ) -> tuple[bool, int | None]:
+        """-> whether there is a committed record in this range; the first aborted one behind the last of them."""
+        is_given, aborted = False, None
+        while at < end:
+            frame, answer = await self._brokers.fetch(leader, partition, at, max_bytes, read_committed=True)
+            if answer.error_code:
+                name = f"{partition.topic}-{partition.partition}"
+                raise Cannot(f"cluster {self.name!r} answers {error_name(answer.error_code)} for {name}")
+            listed = read_fetch_response(frame, OWN_VERSION).aborted
+            transactions = AbortedTransactions([(one.producer_id, one.first_offset) for one in listed])
+            following = at
+            for batch in split(frame, answer.start, answer.end).spans:
+                if batch.magic < 2:
+                    return True, None
+                header = read_batch_header(frame, batch.start, batch.end)
+                is_aborted = transactions.includes(header, memoryview(frame)[batch.start + HEADER_SIZE : batch.end])
+                following = max(following, header.last_offset + 1)
+                if header.base_offset >= end or header.is_control or not header.record_count:
+                    continue
+                if not is_aborted:
+                    is_given, aborted = True, None
+                elif aborted is None:
+                    aborted = max(header.base_offset, at)
+            if following == at:
+                break
+            at = following
+        return is_given, aborted
 
     async def committed(self, group: str) -> dict[TopicPartition, int]:
         """The group's offsets. Raises Cannot."""
