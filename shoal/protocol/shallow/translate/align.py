@@ -81,18 +81,19 @@ class Aligned:
             return self._gap.source_end
         if not self._target:
             return self._gap.source_first
-        last = self._original(number - 1)
+        last = self._original(number - 1, is_over=True)
         return None if last is None else last + 1
 
-    def _original(self, number: int) -> int | None:
+    def _original(self, number: int, *, is_over: bool = False) -> int | None:
+        """`is_over`: a consumer continues behind it."""
         at, kind = self._target[number]
         if self._kinds[kind] != 1:
             original = self._source[number].offset if self._are_equal else None
             return original if original is None or original < self._hole else None
         original = self._originals[kind]
         before = bisect_left(self._source, (original,))
-        is_it = original < self._hole or before == 0 or self._copied_at[before - 1] < at
-        return original if is_it else None
+        is_it = self._copied_at[before - 1] < at if before else not is_over
+        return original if is_it or original < self._hole else None
 
 
 def _first_hole(first: int, source: Sequence[Seen]) -> int:

@@ -55,6 +55,8 @@ def test_the_copy_of_a_record(source: str, target: str, offset: int, found: int 
         (".abcx", "xabcx", 104, OPEN, 14),
         (".abcx", "xabcx", 101, OPEN, 11),
         (".abab", "abab", 102, OPEN, None),
+        (".a", "a", 100, OPEN, 11),
+        (".a", "a", 101, OPEN, None),  # it may be the copy of the one that is gone
         ("abcd", "abd", 102, OPEN, 13),  # the target's topic was compacted
         ("ab!c", "ac!", 101, OPEN, 13),  # b was aborted
     ],
