@@ -299,7 +299,7 @@ class SameOffsets:
         if error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
             return
         if place.standing is PlaceState.KNOWN and not place.must_ask_again:  # it was asked for what the copy needs
-            ends = f"its log is from {place.source_start} to {place.source_end}" if place.source_end >= 0 else ""
+            ends = f"its log was from {place.source_start} to {place.source_end}" if place.source_end >= 0 else ""
             why = (
                 f"the source has no offset {place.offset}, where the copy ends ({ends or 'its ends are unknown'}): it "
                 "was truncated or created again, or records were deleted faster than they were mirrored"

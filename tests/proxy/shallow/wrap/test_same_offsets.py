@@ -17,6 +17,8 @@ from tests.support.shallow.partition import Partition
 from tests.support.shallow.rig import Consumer, shallow_rig
 
 if TYPE_CHECKING:
+    import pytest
+
     from tests.support.shallow.brokers import Entity
     from tests.support.shallow.rig import ShallowRig
 
@@ -93,6 +95,33 @@ async def test_a_source_that_was_created_again_is_compared_with_the_copy_again()
         assert await fetch(ORDERS_ID, 32) == (False, 30)
         assert await fetch(other_id, 32) == (True, 32)
         assert await fetch(other_id, 33) == (False, 29)
+
+
+class Expiring(SourceBroker):
+    """With an `error`, that is its answer about orders-0."""
+
+    error = ErrorCode.none
+
+    def _fetch(self, request: Entity, schema: type[Entity]) -> Entity:
+        if self.error is ErrorCode.none:
+            return super()._fetch(request, schema)
+        return self.fetched(schema, {(ORDERS, 0): b""}, self.error)
+
+
+async def test_the_ends_of_a_log_that_has_expired_since_are_not_what_it_has_now(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An operator reads them beside the offset that the source does not have."""
+    source, target = Expiring(topics={ORDERS_ID: ("orders", 1)}), TargetBroker()
+    target.logs[ORDERS, 0] = Copy()
+    async with shallow_rig(source=source, target=target, same_offsets="orders") as rig:
+        consumer, producer = await rig.consumer(), await rig.producer()
+        source.sets = [{(ORDERS, 0): encode_batch([NewRecord(1, b"k", b"v")], base_offset=30)}]
+        await producer.produce(await consumer.fetch(30))
+        await producer.answers()
+        source.error = ErrorCode.offset_out_of_range
+        await consumer.fetch(31)
+    assert "the source has no offset 29, where the copy ends (its log was from " in caplog.text
 
 
 class Growing(Copy):
