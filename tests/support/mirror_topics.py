@@ -42,6 +42,7 @@ class MirrorBrokers:
     late: Counter[int] = field(default_factory=Counter)
     without_agent: set[int] = field(default_factory=set)
     mute: set[int] = field(default_factory=set)  # on probes
+    silent: set[int] = field(default_factory=set)  # keys of APIs
     growing: set[Partition] = field(default_factory=set)
     answers: dict[Partition, list[ErrorCode]] = field(default_factory=dict)  # the next ones
     moves: dict[Partition, int] = field(default_factory=dict)  # leaders from the promotion on
@@ -76,6 +77,8 @@ class MirrorBrokers:
         key, version, number = (int.from_bytes(frame[a:b], "big", signed=True) for a, b in ((4, 6), (6, 8), (8, 12)))
         _, request = decode_request(frame, load_request_schema(key, version))
         make = partial(_make, load_response_schema(key, version))
+        if key in self.silent:
+            return None
         if key == ApiKey.METADATA:
             entity = self._metadata(request, make)
         elif key == ApiKey.INCREMENTAL_ALTER_CONFIGS:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from shoal.protocol.messages.fetch import FetchedPartition
     from shoal.proxy.cluster.cluster import Cluster
 
-__all__ = ["ANSWER_SECONDS", "CLIENT_ID", "Ends", "Leaders", "NoAnswer"]
+__all__ = ["CLIENT_ID", "Ends", "Leaders", "NoAnswer"]
 
 CLIENT_ID = "shoal"
-ANSWER_SECONDS = 30.0  # so that a broker that hangs is asked anew
+_ANSWER_SECONDS = 30.0  # so that a broker that hangs is asked anew
 _METADATA_SECONDS = 5.0
 _MISSING = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
 _ENDS_AT_ONCE = 5000  # partitions of one request
@@ -184,12 +184,9 @@ class Leaders:
         )
         until = trio.current_time() + _QUOTA_SECONDS
         while True:
+            frame = await self.exchange(leader, request)
             try:
-                with trio.fail_after(ANSWER_SECONDS):
-                    frame = await self.exchange(leader, request)
                 fetched = read_fetch_response(frame, OWN_VERSION)
-            except trio.TooSlowError as error:
-                raise NoAnswer(f"no answer within {ANSWER_SECONDS:g} s") from error
             except RemoteProtocolError as error:
                 raise NoAnswer(str(error)) from error
             if not fetched.is_over_quota:
@@ -211,7 +208,7 @@ class Leaders:
     # -- connections -------------------------------------------------------------------------------------------------
 
     async def exchange(self, node_id: int | None, request: bytes) -> bytes:
-        """With this broker; None: a bootstrap broker. Raises NoAnswer."""
+        """With this broker; None: a bootstrap broker. Raises NoAnswer, at the latest after 30 s."""
         client = self._clients.get(node_id)
         if client is not None and client.is_lost:
             client.close()
@@ -221,6 +218,13 @@ class Leaders:
             addresses = self._cluster.bootstrap if node_id is None else (self._addresses[node_id],)
             upstream = self._cluster.upstream_with(self._credentials)
             client = self._clients[node_id] = BrokerClient(lambda: upstream.connect(addresses), self._cluster.limits)
+        try:
+            with trio.fail_after(_ANSWER_SECONDS):
+                return await self._answer(client, node_id, request)
+        except trio.TooSlowError as error:
+            raise NoAnswer(f"no answer within {_ANSWER_SECONDS:g} s") from error
+
+    async def _answer(self, client: BrokerClient, node_id: int | None, request: bytes) -> bytes:
         try:
             return await client.exchange(request)
         except (UpstreamUnreachable, PeerLost, RemoteProtocolError) as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
+from kio.schema.errors import ErrorCode
 
 from shoal.protocol.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, NewRecord, encode_batch
 from shoal.protocol.schema.api import ApiKey
@@ -371,6 +372,39 @@ def test_a_group_at_the_target_goes_back_to_before_what_was_aborted(
     file = tmp_path / "reset.csv"
     assert translated(tmp_path, {"a": at("id a"), "c": target}, "a", "--to-source", "--reset-file", str(file)) == DONE
     assert file.read_text().splitlines() == [f"orders,0,{given}"]
+
+
+def test_a_group_whose_partition_cannot_be_read_is_in_doubt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The others go on."""
+    keep(tmp_path / "to-c.offsets", "id c", [ranges_of("id a", "a.orders", 0)])
+    target, file = at("id c", **{"a.orders": 10}), tmp_path / "reset.csv"
+    target.ends["a.orders", 0] = 10
+    target.errors[ApiKey.FETCH] = [ErrorCode.topic_authorization_failed]
+    found = translated(tmp_path, {"a": at("id a"), "c": target}, "a", "--to-source", "--reset-file", str(file))
+    assert (found, file.read_text()) == ((1, None), "orders,0,10\n")
+    assert "orders-0 at least 10 (to continue at 10 misses nothing: unless a transaction" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("key", [ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.FETCH])
+async def test_a_broker_that_hangs_does_not_hold_up_the_reader(clock: MockClock, key: ApiKey) -> None:
+    brokers = at("id b", orders=0)
+    brokers.silent, brokers.ends["orders", 0] = {key}, 200
+    async with brokers.running():
+        reader = ClusterReader(ClusterSettings(name="b", bootstrap=(brokers.bootstrap,)), Limits())
+        with closing(reader), pytest.raises(Cannot, match="no answer within 30 s"):
+            await reader.read(TopicPartition("orders", 0), 0, None)
+    assert trio.current_time() == pytest.approx(30, abs=0.5)
+
+
+@pytest.mark.parametrize("key", [ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH])
+async def test_a_broker_that_hangs_does_not_hold_up_a_question_for_a_group(clock: MockClock, key: ApiKey) -> None:
+    brokers = at("id b", orders=0)
+    brokers.silent = {key}
+    async with brokers.running():
+        reader = ClusterReader(ClusterSettings(name="b", bootstrap=(brokers.bootstrap,)), Limits())
+        with closing(reader), pytest.raises(Cannot, match="no answer within 30 s"):
+            await reader.committed("g")
+    assert trio.current_time() == pytest.approx(30, abs=0.5)
 
 
 async def test_the_marker_of_a_transaction_is_no_hole() -> None:

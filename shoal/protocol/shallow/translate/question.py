@@ -35,6 +35,7 @@ class Why(StrEnum):
     OLDER = "older"  # before everything that is known
     NEWER = "newer"  # behind everything that Shoal has appended
     AGAIN = "again"  # the mirror has gone back, and has not copied all of it again
+    DOUBT = "doubt"  # whether the group has got what is before its offset could not be read
 
     @property
     def is_exact(self) -> bool:

@@ -136,12 +136,12 @@ class _Readers(NamedTuple):
 
 class _Committed(NamedTuple):
     """An offset that is asked for; `origins` as in `Translator.translate`. `given`: from there on, the group has got no
-    record that is before its offset.
+    record that is before its offset; None: that could not be read.
     """
 
     partition: TopicPartition
     offset: int
-    given: int
+    given: int | None
     origins: frozenset[str] | None = None
 
 
@@ -288,9 +288,10 @@ async def _committed(
             # without an id it may have another name in the files than here
             origins = frozenset({reader.identity}) if has_id or len(by_name) > 1 else None
             offsets = await reader.committed(flags.group)
-            ours = {partition: offsets[partition] for partition in offsets.keys() & copies} if flags.to_source else {}
-            given = offsets | (await reader.given_below(ours) if ours else {})
-            found += [_Committed(each, offset, given[each], origins) for each, offset in sorted(offsets.items())]
+            given: Mapping[TopicPartition, int] = offsets
+            if flags.to_source:
+                given = await reader.given_below({each: offsets[each] for each in offsets.keys() & copies})
+            found += [_Committed(each, offset, given.get(each), origins) for each, offset in sorted(offsets.items())]
         except Cannot as error:
             raise OperatorError.of("--group", str(error)) from None
     if not found:
@@ -319,8 +320,8 @@ async def _all(
     """`others`: partitions that are at another cluster than that of --at."""
     found, unknown = list[Translated](), list[Unknown]()
     for partition, offset, given, origins in asked:
-        answers = await translator.translate(partition, given, origins)
-        found += [replace(answer, asked=offset) for answer in answers]
+        answers = await translator.translate(partition, offset if given is None else given, origins)
+        found += [replace(one if given is not None else one.in_doubt(), asked=offset) for one in answers]
         if not answers and partition not in others:
             unknown.append(Unknown(partition, offset))
     return found, unknown

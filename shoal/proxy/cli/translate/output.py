@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.protocol.shallow.translate.question import Answer, Why
@@ -19,6 +19,7 @@ _WHY = {
     Why.RAW: "the mirror copied what is there raw",
     Why.OLDER: "it is older than what is kept",
     Why.NEWER: "it is behind everything that Shoal has appended",
+    Why.DOUBT: "unless a transaction before it was aborted, which its broker does not say now",
     Why.AGAIN: "the mirror has gone back, and has yet to copy it again",
 }
 
@@ -37,6 +38,9 @@ class Translated:
     other_cluster: str
     answer: Answer
     why_not: str | None = None
+
+    def in_doubt(self) -> Translated:
+        return replace(self, answer=self.answer._replace(why=Why.DOUBT, high=None))
 
     def values(self) -> dict[str, object]:
         answer = self.answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -134,25 +135,24 @@ class ClusterReader:
 
     async def given_below(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """What a consumer of committed records has passed without a record directly before its offset, because its
-        transaction was aborted -> where that begins; else the offset. Topics that do not exist are left out.
-
-        Raises Cannot.
+        transaction was aborted -> where that begins; else the offset. Without partitions that cannot be read.
         """
-        try:
+        found = dict[TopicPartition, int]()
+        with suppress(NoAnswer):
             self._brokers.ask_again()
-            missing = await self._brokers.learn({partition.topic for partition in offsets}) or ()
-            wanted = [partition for partition in offsets if partition.topic not in missing]
-            ends, found = await self._brokers.ends(wanted, read_committed=True), dict[TopicPartition, int]()
-            for partition in wanted:
-                leader = self._brokers.leader(partition)
-                if partition not in ends or leader is None:
-                    raise Cannot(f"cluster {self.name!r} has no leader for {partition.topic}-{partition.partition}")
-                found[partition] = offsets[partition]
-                if ends[partition].start < offsets[partition] <= ends[partition].end:
-                    found[partition] = await self._given_below(leader, partition, offsets[partition], ends[partition])
-            return found
-        except (NoAnswer, RemoteProtocolError) as error:
-            raise self._cannot(error) from error
+            await self._brokers.learn({partition.topic for partition in offsets})
+            for partition, ends in (await self._brokers.ends(offsets, read_committed=True)).items():
+                found |= await self._given_in(partition, offsets[partition], ends)
+        return found
+
+    async def _given_in(self, partition: TopicPartition, offset: int, ends: Ends) -> dict[TopicPartition, int]:
+        leader = self._brokers.leader(partition)
+        if not ends.start < offset <= ends.end:
+            return {partition: offset}
+        with suppress(NoAnswer, RemoteProtocolError, Cannot):
+            if leader is not None:
+                return {partition: await self._given_below(leader, partition, offset, ends)}
+        return {}
 
     async def _given_below(self, leader: int, partition: TopicPartition, offset: int, ends: Ends) -> int:
         """It reads backwards, in steps that grow, up to a committed record."""

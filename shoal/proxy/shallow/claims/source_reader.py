@@ -12,7 +12,7 @@ from shoal.protocol.records.scan import scan
 from shoal.protocol.wire.crc import crc32c
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.proxy.shallow.leaders import ANSWER_SECONDS, Leaders, NoAnswer
+from shoal.proxy.shallow.leaders import Leaders, NoAnswer
 
 if TYPE_CHECKING:
     from shoal.protocol.shallow.envelope import EnvelopeKey
@@ -122,10 +122,7 @@ class SourceReader(Leaders):
                 self.ask_again()
                 asked = frozenset({topic, *self._topics})
                 try:
-                    with trio.fail_after(ANSWER_SECONDS):
-                        missing = await self.learn(asked) or frozenset[str]()
-                except trio.TooSlowError as error:
-                    raise NoAnswer(f"no answer to Metadata within {ANSWER_SECONDS:g} s") from error
+                    missing = await self.learn(asked) or frozenset[str]()
                 except BaseException:
                     if is_new:
                         self._topics.discard(topic)
