@@ -358,8 +358,14 @@ def test_a_group_at_the_target_goes_back_to_before_what_was_aborted(
     each batch, or its marker (Commit, Abort).
     """
     keep(tmp_path / "to-c.offsets", "id c", [ranges_of("id a", "a.orders", 0)])
+    target, file = with_log(log, aborted, len(log.split())), tmp_path / "reset.csv"
+    assert translated(tmp_path, {"a": at("id a"), "c": target}, "a", "--to-source", "--reset-file", str(file)) == DONE
+    assert file.read_text().splitlines() == [f"orders,0,{given}"]
+
+
+def with_log(log: str, aborted: list[tuple[int, int]], committed: int) -> GroupBrokers:
     batches, place = log.split(), ("a.orders", 0)
-    target = at("id c", **{"a.orders": len(batches)})
+    target = at("id c", **{"a.orders": committed})
     target.ends[place], target.aborted[place], target.logs[place] = len(batches), tuple(aborted), b""
     for offset, batch in enumerate(batches):
         kind, digits = batch[0], batch[1:]
@@ -369,9 +375,29 @@ def test_a_group_at_the_target_goes_back_to_before_what_was_aborted(
         target.logs[place] += encode_batch(
             [NewRecord(0, key, b"")], base_offset=offset, producer_id=producer_id, attributes=bits
         )
-    file = tmp_path / "reset.csv"
-    assert translated(tmp_path, {"a": at("id a"), "c": target}, "a", "--to-source", "--reset-file", str(file)) == DONE
-    assert file.read_text().splitlines() == [f"orders,0,{given}"]
+    return target
+
+
+@pytest.mark.parametrize(
+    ("aborted", "source"),
+    [
+        ([(7, 2), (8, 5)], 1),
+        ([(8, 5)], 3),  # b and c were committed
+    ],
+)
+def test_a_group_in_the_middle_of_what_is_copied_again_goes_back_to_its_begin(
+    aborted: list[tuple[int, int]], source: int, tmp_path: Path
+) -> None:
+    """The mirror copies raw what its aborted transaction had copied from an envelope, and its first attempt fails."""
+    ranges = [
+        (TopicPartition("a.orders", 0), AppendedRange(target, at, records, SourcePartition("id a", "orders", 0)))
+        for target, at, records in ((0, 0, 1), (2, 1, 2))
+    ]
+    keep(tmp_path / "to-c.offsets", "id c", ranges)
+    log = "a7 C7 b7 c7 A7 b8 A8 b8 c8 C8"
+    target, file = with_log(log if len(aborted) > 1 else log.replace("A7", "C7"), aborted, 8), tmp_path / "reset.csv"
+    found = translated(tmp_path, {"a": at("id a"), "c": target}, "a", "--to-source", "--reset-file", str(file))
+    assert (found, file.read_text()) == ((1, None), f"orders,0,{source}\n")
 
 
 def test_a_group_whose_partition_cannot_be_read_is_in_doubt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,6 +54,9 @@ class Answer(NamedTuple):
         """None: it is not exact."""
         return self.low if self.why.is_exact else None
 
+    def in_doubt(self) -> "Answer":
+        return self._replace(why=Why.DOUBT, high=None)
+
     @classmethod
     def exact(cls, why: Why, offset: int) -> "Answer":
         return cls(why, offset, offset)

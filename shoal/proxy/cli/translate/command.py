@@ -192,6 +192,7 @@ async def _translated(
             sources=readers.sources,
             targets=readers.targets,
             to_source=flags.to_source,
+            copies=readers.targets if flags.group is None else _named(targets, made),
             why_not=hint,
         )
         if flags.group is None:
@@ -321,7 +322,9 @@ async def _all(
     found, unknown = list[Translated](), list[Unknown]()
     for partition, offset, given, origins in asked:
         answers = await translator.translate(partition, offset if given is None else given, origins)
-        found += [replace(one if given is not None else one.in_doubt(), asked=offset) for one in answers]
+        if given is None:
+            answers = [replace(one, answer=one.answer.in_doubt()) for one in answers]
+        found += [replace(one, asked=offset) for one in answers]
         if not answers and partition not in others:
             unknown.append(Unknown(partition, offset))
     return found, unknown

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.protocol.shallow.translate.question import Answer, Why
@@ -38,9 +38,6 @@ class Translated:
     other_cluster: str
     answer: Answer
     why_not: str | None = None
-
-    def in_doubt(self) -> Translated:
-        return replace(self, answer=self.answer._replace(why=Why.DOUBT, high=None))
 
     def values(self) -> dict[str, object]:
         answer = self.answer

@@ -30,7 +30,9 @@ class _Read(NamedTuple):
 
 
 class Translator:
-    """`sources`: by cluster id. `targets`: by listener. Without them, nothing is read."""
+    """`sources`: by cluster id. `targets`: by listener. Without them, nothing is read. `copies`: by listener; they say
+    what of their topics was aborted.
+    """
 
     def __init__(
         self,
@@ -39,12 +41,14 @@ class Translator:
         sources: Mapping[str, ClusterReader],
         targets: Mapping[str, ClusterReader],
         to_source: bool,
+        copies: Mapping[str, ClusterReader],
         why_not: str | None = None,
     ) -> None:
         self._pairs = pairs
         self._sources = sources
         self._targets = targets
         self._to_source = to_source
+        self._copies = copies
         self._why_not = why_not
         self._gaps: dict[tuple[str, SourcePartition, TopicPartition, UnknownStretch], _Read | Cannot] = {}
 
@@ -83,6 +87,8 @@ class Translator:
                 answer = answer if read is None else Answer.exact(Why.READ, read)
             except Cannot as error:
                 why_not = str(error)
+        if self._to_source and not answer.why.is_exact:
+            answer = await self._before_aborted(pair, offset, answer)
         asked, other = self._side(pair)
         return Translated(
             listener=pair.listener,
@@ -94,6 +100,19 @@ class Translator:
             answer=answer,
             why_not=why_not,
         )
+
+    async def _before_aborted(self, pair: Pair, offset: int, answer: Answer) -> Answer:
+        """Copies of what an aborted transaction had copied before a gap may be in the gap."""
+        known, reader = pair.known, self._copies.get(pair.listener)
+        while reader is not None and (first := known.source_gap(offset).target_first):
+            offset = (await reader.given_below({pair.target: first})).get(pair.target, -1)
+            if offset < 0:
+                return answer.in_doubt()
+            before = known.to_source(offset)
+            answer = answer._replace(low=min(answer.low, before.low))
+            if offset == first or before.why.is_exact:
+                break
+        return answer
 
     async def _read(self, pair: Pair, offset: int) -> int | None:
         """Raises Cannot."""
