@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from shoal.proxy.admin.json import as_json
-from shoal.proxy.cluster.cluster import NotLearned
+from shoal.proxy.cluster.cluster import NotAnswered, NotLearned, NotReached
 
 if TYPE_CHECKING:
     from shoal.proxy.admin.http import Request, Response
@@ -48,12 +48,20 @@ class Health:
         return as_json({"status": "live", "loop_lag_seconds": round(self._lag.last, 6)})
 
     async def ready(self, request: Request) -> Response:
+        since = trio.current_time()
+        answering = {name for name, cluster in self._server.clusters.items() if self._answers(cluster)}
         with trio.move_on_after(self._patience):
             async with trio.open_nursery() as waiting:
-                for cluster in self._server.clusters.values():
-                    if not self._answers(cluster):
+                for name, cluster in self._server.clusters.items():
+                    if name not in answering:
                         waiting.start_soon(self._ask(cluster).wait)
-        found = self._findings()
+        found: dict[str, dict[str, str | None]] = {  # by name, why it is not ready; None: it is
+            "clusters": {
+                name: None if name in answering else self._why_not(cluster, since)
+                for name, cluster in self._server.clusters.items()
+            },
+            "listeners": closed_listeners(self._server),
+        }
         state = self._server.state
         is_ready = state.is_ready and all(
             reason is None for part in ("clusters", "listeners") for reason in found[part].values()
@@ -61,17 +69,11 @@ class Health:
         document = {"ready": is_ready, "state": state.name.lower(), **found}
         return as_json(document, HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE)
 
-    def _findings(self) -> dict[str, dict[str, str | None]]:
-        """By name, why it is not ready; None: it is."""
-        return {
-            "clusters": {name: self._why_not(cluster) for name, cluster in self._server.clusters.items()},
-            "listeners": closed_listeners(self._server),
-        }
-
-    def _why_not(self, cluster: Cluster) -> str | None:
-        if cluster.contact.problem is not None:
-            return cluster.contact.problem
-        return None if self._answers(cluster) else "no answer yet"
+    def _why_not(self, cluster: Cluster, since: float) -> str | None:
+        """What it has answered `since` counts: meanwhile clients may have tried another broker, which is down."""
+        if self._answered_at.get(cluster.name, -math.inf) >= since or self._answers(cluster):
+            return None
+        return cluster.contact.problem or "no answer yet"
 
     def _answers(self, cluster: Cluster) -> bool:
         if cluster.contact.problem is not None or cluster.name in self._asking:
@@ -104,7 +106,8 @@ class Health:
         try:
             await cluster.ask_metadata()
         except NotLearned as error:
-            if not cluster.demands_login:  # else it accepts connections, and answers clients that log in
+            # A broker that demands a login closes the connection, and answers clients that log in.
+            if isinstance(error, (NotAnswered, NotReached)) or not cluster.demands_login:
                 return cluster.contact.note(str(error))
         else:
             cluster.contact.note()

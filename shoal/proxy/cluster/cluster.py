@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from shoal.proxy.net.tls.contexts import TlsContext
     from shoal.proxy.net.transport import Transport
 
-__all__ = ["Cluster", "NotLearned", "NotReached"]
+__all__ = ["Cluster", "NotAnswered", "NotLearned", "NotReached"]
 
 log = logging.getLogger("shoal.cluster")
 
@@ -48,6 +48,10 @@ _CLIENT_ID = "shoal"
 
 class NotLearned(Exception):
     """The cluster did not answer the metadata request; the message says why."""
+
+
+class NotAnswered(NotLearned):
+    """A broker, or the kernel of one that hangs, accepted the connection, and nothing came in time."""
 
 
 class NotReached(NotLearned):
@@ -279,7 +283,7 @@ class Cluster:
             metadata = read_metadata_response(frame, _METADATA_VERSION)
         except trio.TooSlowError:
             self.did_not_answer(client.address)
-            raise NotLearned("no answer in time") from None
+            raise NotAnswered("no answer in time") from None
         except UpstreamRefused as error:
             raise NotReached(str(error)) from error
         except UpstreamUnreachable as error:

@@ -16,7 +16,7 @@ from shoal.proxy.admin.listener import AdminPort
 from shoal.proxy.admin.metrics.metric import code
 from shoal.proxy.admin.metrics.table import METRICS
 from shoal.proxy.admin.pages import serve_admin
-from shoal.proxy.config.settings import Address
+from shoal.proxy.config.settings import Address, Limits
 from shoal.proxy.statistics import CloseCause
 from tests.proxy.listener.test_plain import metadata
 from tests.support.admin import ask, get_json, scrape, values
@@ -191,6 +191,31 @@ async def test_a_cluster_that_only_accepts_connections_is_not_ready() -> None:
         status, body = await ask(admin.port, "/readyz")
         assert status == 503
         assert b"no answer yet" in body
+
+
+async def test_a_cluster_that_answers_is_ready_while_clients_try_a_broker_that_is_down() -> None:
+    async with rig(metadata_of_nobody) as r, admin_of(r) as admin, trio.open_nursery() as nursery:
+        (cluster,) = r.server.clusters.values()
+
+        async def try_again_and_again() -> None:
+            while True:
+                for failure in (None, "cannot reach the broker: it is gone"):
+                    cluster.contact.note(failure)
+                    await trio.lowlevel.checkpoint()
+
+        nursery.start_soon(try_again_and_again)
+        assert {(await ask(admin.port, "/readyz"))[0] for _ in range(20)} == {200}
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_cluster_that_demands_a_login_and_hangs_is_not_ready() -> None:
+    async with rig(silent, limits=Limits(connect_timeout=0.01)) as r, admin_of(r) as admin:
+        (cluster,) = r.server.clusters.values()
+        cluster.note_login(is_demanded=True)
+        for _ in range(2):
+            status, body = await ask(admin.port, "/readyz")
+            assert status == 503
+            assert b"no answer" in body
 
 
 async def test_a_cluster_whose_brokers_use_tls_no_longer_is_ready() -> None:
