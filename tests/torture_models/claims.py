@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from shoal.protocol.wire.crc import crc32c
+from shoal.proxy.cluster.brokers import NoAnswer
 from shoal.proxy.shallow.claims.claim_checks import ClaimChecks
 from shoal.proxy.shallow.interlock import Interlocks
-from shoal.proxy.shallow.leaders import NoAnswer
 from tests.torture_models.source import source_log
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """One upstream cluster, and the ports of its brokers.
 
     cluster       addresses of the brokers, names of topic ids
+    brokers       Shoal's own questions to the brokers
     ports         which broker has which port, stable over restarts
     bound_port    a bound port: clients that connect to it go to this broker
     multi_batch   which brokers are proven to take several batches per partition

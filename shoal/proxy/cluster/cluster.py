@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from shoal.proxy.net.tls.contexts import TlsContext
     from shoal.proxy.net.transport import Transport
 
-__all__ = ["Cluster", "NotAnswered", "NotLearned", "NotReached"]
+__all__ = ["CLIENT_ID", "Cluster", "NotAnswered", "NotLearned", "NotReached"]
 
 log = logging.getLogger("shoal.cluster")
 
@@ -43,7 +43,7 @@ log = logging.getLogger("shoal.cluster")
 _TOPIC_LIMIT = 100_000
 # With topic ids, known to all brokers since 2.8; topics are never created by it.
 _METADATA_VERSION = 10
-_CLIENT_ID = "shoal"
+CLIENT_ID = "shoal"
 
 
 class NotLearned(Exception):
@@ -273,7 +273,7 @@ class Cluster:
 
         Raises NotLearned; a cluster that requires SASL does not answer without `[cluster.sasl]`.
         """
-        request = encode_metadata_request(_METADATA_VERSION, 0, _CLIENT_ID, topics)
+        request = encode_metadata_request(_METADATA_VERSION, 0, CLIENT_ID, topics)
         try:
             with (
                 open_client(self.upstream, self.bootstrap) as client,

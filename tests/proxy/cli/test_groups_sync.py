@@ -15,10 +15,10 @@ from kio.schema.errors import ErrorCode
 from shoal.cli import main as shoal
 from shoal.command_line import report_errors
 from shoal.protocol.schema.api import ApiKey
+from shoal.proxy.cli.asking.survey import brokers_of
 from shoal.proxy.cli.groups.command import _show, main
 from shoal.proxy.cli.groups.decision import Verdict, decide
 from shoal.proxy.cli.groups.sync import GroupSync, Options, follow, open_sync
-from shoal.proxy.cli.survey import Brokers
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import Address, ClusterSettings, Limits
 from tests.support.group_brokers import Group, GroupBrokers, Offsets
@@ -61,7 +61,7 @@ async def syncing(theirs: GroupBrokers, ours: GroupBrokers, **options: Any) -> A
 def patient_sync(theirs: GroupBrokers, ours: GroupBrokers, **options: Any) -> Iterator[GroupSync]:
     """However short the time of a question: a slow machine's answer is waited for."""
     options = {"seconds": 5.0, "pause_seconds": 0.01, **options}
-    first, second = (Brokers(*used(one), client_id="shoal-groups", patience=30) for one in (theirs, ours))
+    first, second = (brokers_of(*used(one), client_id="shoal-groups", patience=30) for one in (theirs, ours))
     with closing(first), closing(second):
         yield GroupSync(first, second, Options(**options))
 

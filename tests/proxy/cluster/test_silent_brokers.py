@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from shoal.proxy.cluster.brokers import NoAnswer
 from shoal.proxy.cluster.cluster import Cluster, NotLearned
 from shoal.proxy.config.security import ClusterTls
 from shoal.proxy.config.settings import Address, ClusterSettings, Limits
@@ -109,6 +110,15 @@ async def test_shoals_own_questions_go_to_another_broker(hung: FakeBroker, well:
         assert (await leaders.exchange(None, request(KEY, 0, 2, b"again")))[8:] == well.received[0][12:]
         leaders.close()
     assert not scope.cancelled_caught
+
+
+async def test_they_end_without_an_answer(hung: FakeBroker, well: FakeBroker) -> None:
+    """Else `shoal translate` would wait for ever for a broker that hangs."""
+    leaders = Leaders(cluster_of(hung, well), patience=0.1)
+    with pytest.raises(NoAnswer, match=r"no answer within 0\.1 s"):
+        await leaders.learn(["orders"])
+    assert (await leaders.exchange(None, request(KEY, 0, 2, b"again")))[8:] == well.received[0][12:]
+    leaders.close()
 
 
 async def test_a_discovery_without_an_answer_begins_elsewhere_the_next_time(hung: FakeBroker, well: FakeBroker) -> None:

@@ -13,9 +13,9 @@ import trio
 
 from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN
 from shoal.protocol.shallow.unwrap.plan import Refused
+from shoal.proxy.cluster.brokers import NoAnswer
 from shoal.proxy.config.settings import MIB
 from shoal.proxy.shallow.claims.background_reads import BackgroundReads
-from shoal.proxy.shallow.leaders import NoAnswer
 from tests.support.shallow.world import some_key
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.command_line import listed
 from shoal.protocol.wire.error_codes import error_name
+from shoal.proxy.cli.asking.survey import by_reason, shown
 from shoal.proxy.cli.groups.decision import Verdict
-from shoal.proxy.cli.survey import by_reason, shown
 from shoal.proxy.config.quantities import counted
 
 if TYPE_CHECKING:

@@ -11,19 +11,21 @@ import trio
 
 from shoal.protocol.messages.groups import Committed
 from shoal.protocol.wire.types import TopicPartition
-from shoal.proxy.cli.groups.cluster_groups import HAS_MEMBERS, ClusterGroups, slices
+from shoal.proxy.cli.asking.cluster_groups import HAS_MEMBERS, ClusterGroups, slices
+from shoal.proxy.cli.asking.survey import brokers_of
 from shoal.proxy.cli.groups.decision import Decision, Verdict, decide
 from shoal.proxy.cli.groups.report import Report
 from shoal.proxy.cli.groups.target_logs import TargetLogs
 from shoal.proxy.cli.probe import unreachable
-from shoal.proxy.cli.survey import Brokers, NoAnswer
+from shoal.proxy.cluster.brokers import NoAnswer
 from shoal.proxy.config.problems import OperatorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from shoal.protocol.messages.groups import ListedGroup
-    from shoal.proxy.cli.groups.cluster_groups import Failure
+    from shoal.proxy.cli.asking.cluster_groups import Failure
+    from shoal.proxy.cluster.brokers import Brokers
     from shoal.proxy.config.settings import ClusterSettings, Limits
 
 __all__ = ["GROUPS", "SECONDS", "GroupSync", "Options", "follow", "open_sync"]
@@ -60,7 +62,7 @@ def open_sync(
 ) -> Iterator[GroupSync]:
     """Raises OperatorError."""
     patience = min(options.seconds, _ANSWER_SECONDS)
-    theirs, ours = (Brokers(*one, client_id=_CLIENT_ID, patience=patience) for one in (source, target))
+    theirs, ours = (brokers_of(*one, client_id=_CLIENT_ID, patience=patience) for one in (source, target))
     with closing(theirs), closing(ours):
         yield GroupSync(theirs, ours, options)
 
@@ -244,7 +246,7 @@ def _reachable(brokers: Brokers) -> Iterator[None]:
     try:
         yield
     except NoAnswer as error:
-        raise OperatorError.of(*unreachable(brokers.bootstrap, error)) from None
+        raise OperatorError.of(*unreachable(brokers.cluster.settings.bootstrap, error)) from None
 
 
 def _active(state: str = "") -> str:

@@ -12,12 +12,14 @@ from shoal.protocol.mirror_topics.probe import State
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import TopicPartition
-from shoal.proxy.cli.survey import ORDINARY, NoAnswer, survey
+from shoal.proxy.cli.asking.survey import ORDINARY, said, survey
+from shoal.proxy.cluster.brokers import NoAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from shoal.proxy.cli.survey import Brokers, Survey
+    from shoal.proxy.cli.asking.survey import Survey
+    from shoal.proxy.cluster.brokers import Brokers
 
 __all__ = ["TargetLogs"]
 
@@ -78,7 +80,7 @@ class TargetLogs:
         async with trio.open_nursery() as nursery:
             for leader, partitions in mirrors.items():
                 nursery.start_soon(self._list, leader, partitions, late)
-        return {partition: self._brokers.said(found, partition, why) for partition, why in late.items()}
+        return {partition: said(self._brokers, found, partition, why) for partition, why in late.items()}
 
     def _note(self, found: Survey, names: Sequence[str]) -> None:
         """What does not change by itself."""
@@ -92,7 +94,8 @@ class TargetLogs:
         if State.PROMOTED not in self._wanted:
             self._others |= dict.fromkeys(found.having(State.PROMOTED), _PROMOTED)
         self._others |= {
-            partition: self._brokers.said(found, partition, why) for partition, why in found.said(State.REFUSED).items()
+            partition: said(self._brokers, found, partition, why)
+            for partition, why in found.said(State.REFUSED).items()
         }
 
     async def _list(self, leader: int, partitions: Sequence[TopicPartition], late: dict[TopicPartition, str]) -> None:

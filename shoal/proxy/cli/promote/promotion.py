@@ -13,8 +13,9 @@ from shoal.protocol.mirror_topics.probe import State
 from shoal.protocol.mirror_topics.promotion import encode_promotion, read_promotion
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.cli.asking.survey import NO_LEADER, ORDINARY, brokers_of, by_reason, said, shown, survey
 from shoal.proxy.cli.probe import unreachable
-from shoal.proxy.cli.survey import NO_LEADER, ORDINARY, Brokers, NoAnswer, by_reason, shown, survey
+from shoal.proxy.cluster.brokers import NoAnswer
 from shoal.proxy.config.problems import OperatorError, Problem
 from shoal.proxy.config.quantities import counted
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from shoal.protocol.wire.types import TopicPartition
-    from shoal.proxy.cli.survey import Survey
+    from shoal.proxy.cli.asking.survey import Survey
+    from shoal.proxy.cluster.brokers import Brokers
     from shoal.proxy.config.settings import ClusterSettings, Limits
 
 __all__ = ["QUIET_SECONDS", "SECONDS", "Options", "Outcome", "Refused", "promote_topics"]
@@ -63,7 +65,7 @@ class Outcome:
 async def promote_topics(settings: ClusterSettings, limits: Limits, names: Sequence[str], options: Options) -> Outcome:
     """Raises Refused, OperatorError."""
     patience = min(options.seconds, _ANSWER_SECONDS)
-    with closing(Brokers(settings, limits, client_id=_CLIENT_ID, patience=patience)) as brokers:
+    with closing(brokers_of(settings, limits, client_id=_CLIENT_ID, patience=patience)) as brokers:
         return await _Promotion(brokers, names, options).run()
 
 
@@ -102,7 +104,7 @@ class _Promotion:
             try:
                 found = await survey(self._brokers, self._names)
             except NoAnswer as error:
-                raise OperatorError.of(*unreachable(self._brokers.bootstrap, error)) from None
+                raise OperatorError.of(*unreachable(self._brokers.cluster.settings.bootstrap, error)) from None
             self._raise_for(found)
             self._note(found)
             waiting = {**found.said(State.PASSING), **found.unanswered}
@@ -135,7 +137,7 @@ class _Promotion:
 
     def _problems(self, found: Survey, reasons: Mapping[TopicPartition, str]) -> tuple[Problem, ...]:
         """One for each leader and reason."""
-        named = {partition: self._brokers.said(found, partition, why) for partition, why in reasons.items()}
+        named = {partition: said(self._brokers, found, partition, why) for partition, why in reasons.items()}
         return tuple(
             Problem(shown(partitions), f"{why}; nothing is changed") for why, partitions in by_reason(named).items()
         )
@@ -188,7 +190,7 @@ class _Promotion:
                 self._note(found)
                 reasons = {**dict.fromkeys(wanted, "not in the metadata"), **found.said(*State), **found.unanswered}
                 left = sorted(wanted - self._promoted.keys())
-                missing = {partition: self._brokers.said(found, partition, reasons[partition]) for partition in left}
+                missing = {partition: said(self._brokers, found, partition, reasons[partition]) for partition in left}
             if not missing or trio.current_time() >= deadline:
                 return missing
             await trio.sleep(self._options.pause_seconds)

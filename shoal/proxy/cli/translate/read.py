@@ -6,24 +6,18 @@ from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-import trio
-
 from shoal.protocol.messages.fetch import OWN_VERSION, read_fetch_response
-from shoal.protocol.messages.groups import (
-    encode_find_coordinators,
-    encode_offset_fetches,
-    read_coordinators,
-    read_offset_fetches,
-)
 from shoal.protocol.records.aborted import AbortedTransactions
 from shoal.protocol.records.batch import HEADER_SIZE, open_batch, read_batch_header
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.translate.align import Seen, mark
-from shoal.protocol.wire.error_codes import ErrorCode, error_name
+from shoal.protocol.wire.error_codes import error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import TopicPartition
+from shoal.proxy.cli.asking.cluster_groups import ClusterGroups
+from shoal.proxy.cluster.brokers import NoAnswer
 from shoal.proxy.cluster.cluster import Cluster, NotLearned
-from shoal.proxy.shallow.leaders import Leaders, NoAnswer
+from shoal.proxy.shallow.leaders import Leaders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,10 +33,7 @@ _FETCH_BYTES = 1024 * 1024
 _BACK = 64  # the base of the number of offsets that are read backwards
 _MAX_BATCH_BYTES = 64 * 1024 * 1024  # decompressed
 _CLIENT_ID = "shoal-translate"
-_TRIES, _PAUSE = 20, 0.5  # while a coordinator is being elected
-_NOT_YET = frozenset(
-    {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
-)
+_GROUP_SECONDS, _PAUSE_SECONDS = 10.0, 0.5  # while a coordinator is being elected
 
 
 class Cannot(Exception):
@@ -196,28 +187,11 @@ class ClusterReader:
 
     async def committed(self, group: str) -> dict[TopicPartition, int]:
         """The group's offsets. Raises Cannot."""
-        try:
-            for _ in range(_TRIES):
-                error_code, offsets = await self._ask_group(group)
-                if error_code not in _NOT_YET:
-                    break
-                await trio.sleep(_PAUSE)
-        except (NoAnswer, RemoteProtocolError) as error:
-            raise self._cannot(error) from error
-        if error_code:
-            raise Cannot(f"cluster {self.name!r} answers {error_name(error_code)} for group {group}")
-        return offsets
-
-    async def _ask_group(self, group: str) -> tuple[int, dict[TopicPartition, int]]:
-        self._brokers.ask_again()
-        await self._brokers.learn([])  # the addresses of all brokers
-        frame = await self._brokers.exchange(None, encode_find_coordinators(_CLIENT_ID, [group]))
-        (coordinator,) = read_coordinators(frame, [group])
-        if coordinator.error_code:
-            return coordinator.error_code, {}
-        frame = await self._brokers.exchange(coordinator.node_id, encode_offset_fetches(_CLIENT_ID, [group]))
-        error_code, committed = read_offset_fetches(frame, [group])[group]
-        return error_code, {partition: found.offset for partition, found in committed.items()}
+        groups = ClusterGroups(self.name, self._brokers, seconds=_GROUP_SECONDS, pause_seconds=_PAUSE_SECONDS)
+        found, failed = await groups.committed([group])
+        if group in failed:
+            raise Cannot(f"cluster {self.name!r}: the offsets of group {group}: {failed[group].why}")
+        return {partition: committed.offset for partition, committed in found[group].items()}
 
     def _cannot(self, error: Exception) -> Cannot:
         return Cannot(f"cluster {self.name!r}: {error}")

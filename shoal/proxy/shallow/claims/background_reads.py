@@ -20,8 +20,8 @@ import trio
 
 from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN
 from shoal.protocol.shallow.unwrap.plan import Refused
+from shoal.proxy.cluster.brokers import NoAnswer
 from shoal.proxy.shallow.claims.read_queue import WANTED_SECONDS, ReadQueue
-from shoal.proxy.shallow.leaders import NoAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

@@ -23,11 +23,11 @@ from shoal.protocol.shallow.kept_batches import KeptBatches
 from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN
 from shoal.protocol.shallow.unwrap.plan import Refused
 from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.proxy.cluster.brokers import NoAnswer
 from shoal.proxy.events.logs import LogThrottle, event
 from shoal.proxy.shallow.claims.background_reads import BackgroundReads
 from shoal.proxy.shallow.claims.source_reader import NotAtSource, SourceReader
 from shoal.proxy.shallow.counters import ShallowTally
-from shoal.proxy.shallow.leaders import NoAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

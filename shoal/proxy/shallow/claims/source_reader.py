@@ -12,7 +12,8 @@ from shoal.protocol.records.scan import scan
 from shoal.protocol.wire.crc import crc32c
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.proxy.shallow.leaders import Leaders, NoAnswer
+from shoal.proxy.cluster.brokers import NoAnswer
+from shoal.proxy.shallow.leaders import Leaders
 
 if TYPE_CHECKING:
     from shoal.protocol.shallow.envelope import EnvelopeKey

@@ -13,10 +13,11 @@ import trio
 
 from shoal.protocol.shallow.monitor.mirrors import MAX_PARTITIONS, Copied, MirrorGap, Mirrors, mirror_name
 from shoal.protocol.wire.types import TopicPartition
+from shoal.proxy.cluster.brokers import NoAnswer
 from shoal.proxy.config.settings import OnGap
 from shoal.proxy.events.logs import LogThrottle, event
 from shoal.proxy.shallow.files.mirrored import MirroredFile, MirroredState
-from shoal.proxy.shallow.leaders import Leaders, NoAnswer
+from shoal.proxy.shallow.leaders import Leaders
 from shoal.proxy.shallow.monitor.gaps import Gaps
 from shoal.proxy.shallow.monitor.statistics import MirrorStatistics
 

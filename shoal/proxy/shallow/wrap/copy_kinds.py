@@ -20,11 +20,12 @@ import trio
 from shoal.protocol.mirror_topics.probe import State, encode_probe, read_probe_answers
 from shoal.protocol.shallow.interlock.way_back import copy_names
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.cluster.brokers import NoAnswer
 from shoal.proxy.config.problems import OperatorError
 from shoal.proxy.config.settings import WithoutAgent
 from shoal.proxy.events.logs import event
 from shoal.proxy.shallow.files.kept_topics import MOST_TOPICS, KeptTopics
-from shoal.proxy.shallow.leaders import CLIENT_ID, Leaders, NoAnswer
+from shoal.proxy.shallow.leaders import Leaders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -199,7 +200,7 @@ class CopyKinds:
             for at in range(0, len(led), _PARTITIONS):
                 part = led[at : at + _PARTITIONS]
                 try:
-                    frame = await leaders.exchange(node_id, encode_probe(CLIENT_ID, part))
+                    frame = await leaders.exchange(node_id, encode_probe(leaders.client_id, part))
                     answers.update(read_probe_answers(frame, part))
                 except (NoAnswer, RemoteProtocolError) as error:
                     answers.update(dict.fromkeys(part, str(error)))

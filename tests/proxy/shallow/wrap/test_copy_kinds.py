@@ -13,8 +13,9 @@ from kio.schema.produce.v9.request import ProduceRequest
 
 from shoal.protocol.mirror_topics.probe import State
 from shoal.protocol.wire.types import TopicPartition
+from shoal.proxy.cluster.brokers import NoAnswer
 from shoal.proxy.config.settings import ShallowSettings, WithoutAgent
-from shoal.proxy.shallow.leaders import Leaders, NoAnswer
+from shoal.proxy.shallow.leaders import Leaders
 from shoal.proxy.shallow.wrap.copy_kinds import CopyKinds
 from tests.support.kio_messages import decode_request
 from tests.support.probe_answers import probe_answers

@@ -1,23 +1,18 @@
-"""Asks brokers: one connection to each, and the leaders of all partitions what they say of mirror topics."""
+"""Asks the leaders of all partitions what they say of mirror topics."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from shoal.command_line import listed
-from shoal.protocol.messages.topics import encode_topics_request, read_topics
 from shoal.protocol.mirror_topics.probe import State, encode_probe, read_probe_answers
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.cluster.brokers import Brokers, NoAnswer
 from shoal.proxy.cluster.cluster import Cluster
-from shoal.proxy.config.settings import Address
-from shoal.proxy.net.broker_client import BrokerClient
-from shoal.proxy.net.transport import PeerLost
-from shoal.proxy.net.upstream import UpstreamUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -26,76 +21,24 @@ if TYPE_CHECKING:
     from shoal.protocol.mirror_topics.probe import ProbeAnswer
     from shoal.protocol.wire.types import TopicPartition
     from shoal.proxy.config.settings import ClusterSettings, Limits
-    from shoal.proxy.net.upstream import BrokerConnection
 
-__all__ = ["NO_LEADER", "ORDINARY", "Brokers", "NoAnswer", "Survey", "by_reason", "shown", "survey"]
+__all__ = ["NO_LEADER", "ORDINARY", "Survey", "brokers_of", "by_reason", "said", "shown", "survey"]
 
 ORDINARY = "not a mirror topic there: the broker has no agent, or shoal.mirror.topics does not match the topic"
 NO_LEADER = "has no leader"
+_HINT = ": the port may require TLS (--tls) or a login (--sasl-mechanism)"
 _SHOWN = 5  # partitions that a message names
 
 
-class NoAnswer(Exception):
-    """The message says why."""
+def brokers_of(settings: ClusterSettings, limits: Limits, *, client_id: str, patience: float) -> Brokers:
+    """`patience`: seconds for an answer. Raises OperatorError."""
+    return Brokers(Cluster(settings, limits), client_id=client_id, patience=patience, hint=_HINT)
 
 
-class Brokers:
-    """One connection to each broker. `patience`: seconds for an answer. Raises OperatorError."""
-
-    def __init__(self, settings: ClusterSettings, limits: Limits, *, client_id: str, patience: float) -> None:
-        self.client_id = client_id
-        self.bootstrap = settings.bootstrap
-        self.addresses: dict[int, Address] = {}
-        self._upstream = Cluster(settings, limits).upstream
-        self._limits = limits
-        self._patience = patience
-        self._clients: dict[int | None, BrokerClient] = {}  # None: any broker
-
-    def close(self) -> None:
-        for client in self._clients.values():
-            client.close()
-
-    def name(self, node_id: int) -> str:
-        return f"broker {node_id} ({self.addresses[node_id]})" if node_id in self.addresses else f"broker {node_id}"
-
-    def said(self, found: Survey, partition: TopicPartition, why: str) -> str:
-        """With the name of the leader, which says so."""
-        leader = found.topics.leaders.get(partition, -1)
-        return why if leader < 0 else f"{self.name(leader)}: {why}"
-
-    async def exchange(self, node_id: int | None, request: bytes) -> bytes:
-        """With this broker; None: with any. Raises NoAnswer."""
-        client = self._clients.get(node_id)
-        if client is None:
-            client = self._clients[node_id] = BrokerClient(partial(self._connect, node_id), self._limits)
-        if client.is_lost:
-            client.close()
-        try:
-            with trio.move_on_after(self._patience):
-                return await client.exchange(request)
-            why = f"no answer within {self._patience:g} s"
-        except (UpstreamUnreachable, RemoteProtocolError) as error:
-            why = str(error)
-        except PeerLost:
-            hint = "" if self.addresses else ": the port may require TLS (--tls) or a login (--sasl-mechanism)"
-            why = f"the broker closed the connection without an answer{hint}"
-        client.close()
-        raise NoAnswer(why)
-
-    async def topics(self, names: Sequence[str]) -> Topics:
-        """The metadata of these topics, and of all brokers, which are known from then on. Raises NoAnswer."""
-        frame = await self.exchange(None, encode_topics_request(self.client_id, names))
-        try:
-            topics = read_topics(frame)
-        except RemoteProtocolError as error:
-            raise NoAnswer(str(error)) from error
-        self.addresses |= {broker.node_id: Address(broker.host, broker.port) for broker in topics.brokers}
-        return topics
-
-    async def _connect(self, node_id: int | None) -> BrokerConnection:
-        if node_id is not None:
-            return await self._upstream.connect([self.addresses[node_id]])
-        return await self._upstream.connect(list(dict.fromkeys((*self.bootstrap, *self.addresses.values()))))
+def said(brokers: Brokers, found: Survey, partition: TopicPartition, why: str) -> str:
+    """With the name of the leader, which says so."""
+    leader = found.topics.leaders.get(partition, -1)
+    return why if leader < 0 else f"{brokers.name(leader)}: {why}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,14 +20,14 @@ from shoal.protocol.messages.groups import (
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import TopicPartition
-from shoal.proxy.cli.survey import NoAnswer
+from shoal.proxy.cluster.brokers import NoAnswer
 from shoal.proxy.config.settings import Address
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from shoal.protocol.messages.groups import Committed, ListedGroup
-    from shoal.proxy.cli.survey import Brokers
+    from shoal.proxy.cluster.brokers import Brokers
 
 __all__ = ["HAS_MEMBERS", "ClusterGroups", "Failure", "slices"]
 
