@@ -422,7 +422,7 @@ async def test_a_broker_that_hangs_does_not_hold_up_the_reader(clock: MockClock,
     assert trio.current_time() == pytest.approx(30, abs=0.5)
 
 
-@pytest.mark.parametrize("key", [ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH])
+@pytest.mark.parametrize("key", [ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH])
 async def test_a_broker_that_hangs_does_not_hold_up_a_question_for_a_group(clock: MockClock, key: ApiKey) -> None:
     brokers = at("id b", orders=0)
     brokers.silent = {key}
