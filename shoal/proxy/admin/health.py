@@ -4,8 +4,8 @@
 process whose loop does not.) It has no other condition: a restart of Shoal does not mend a broker.
 
 /readyz: the ports of every listener are open, every cluster has answered lately, and Shoal is serving (SIGTERM ends
-that, before connections end). A cluster counts as answering while a client is connected to it that it has answered, or
-for `FRESH_SECONDS` after it was asked here; otherwise, or if a connection has failed since, it is asked now, over a
+that, before connections end). A cluster counts as answering for `FRESH_SECONDS` after it has answered a client that is
+still connected, or was asked here; otherwise, or if a connection has failed since, it is asked now, over a
 connection of Shoal's own, within `PATIENCE_SECONDS`. The question goes on after that, and the next request gets its
 result. A connection alone shows nothing: the kernel of a broker that hangs accepts it.
 """
@@ -20,6 +20,7 @@ import trio
 
 from shoal.proxy.admin.json import as_json
 from shoal.proxy.cluster.cluster import NotAnswered, NotLearned, NotReached
+from shoal.proxy.net.transport import heard_ago
 
 if TYPE_CHECKING:
     from shoal.proxy.admin.http import Request, Response
@@ -35,8 +36,15 @@ PATIENCE_SECONDS: Final = 0.8  # Kubernetes waits for a second
 
 class Health:
     def __init__(
-        self, server: Server, lag: LoopLag, tasks: trio.Nursery, *, patience: float = PATIENCE_SECONDS
+        self,
+        server: Server,
+        lag: LoopLag,
+        tasks: trio.Nursery,
+        *,
+        patience: float = PATIENCE_SECONDS,
+        fresh: float = FRESH_SECONDS,
     ) -> None:
+        self._fresh = fresh
         self._patience = patience
         self._server = server
         self._lag = lag
@@ -78,12 +86,15 @@ class Health:
     def _answers(self, cluster: Cluster) -> bool:
         if cluster.contact.problem is not None or cluster.name in self._asking:
             return False
-        is_fresh = trio.current_time() - self._answered_at.get(cluster.name, -math.inf) < FRESH_SECONDS
+        is_fresh = trio.current_time() - self._answered_at.get(cluster.name, -math.inf) < self._fresh
         return is_fresh or self._answers_clients(cluster)
 
     def _answers_clients(self, cluster: Cluster) -> bool:
         return any(
-            connection.connected and connection.cluster is cluster and connection.responses.received
+            connection.connected
+            and connection.cluster is cluster
+            and connection.responses.received
+            and heard_ago(connection.upstream.transport) < self._fresh
             for connection in self._server.connections()
         )
 

@@ -36,6 +36,7 @@ __all__ = [
     "after",
     "buffered_by",
     "has_all",
+    "heard_ago",
     "make_reset",
     "peer_has_left",
     "plain_socket",
@@ -55,6 +56,7 @@ _IOV_MAX = 1024  # Linux: more buffers in one sendmsg() are EMSGSIZE
 _TCP_ESTABLISHED, _TCP_FIN_WAIT2 = 1, 5  # include/net/tcp_states.h
 # struct tcp_info (include/uapi/linux/tcp.h): tcpi_unacked, tcpi_last_data_sent (milliseconds ago), tcpi_notsent_bytes
 _SENT, _SENT_AT = Struct("=I16xI96xI"), 24
+_HEARD, _HEARD_AT = Struct("=I"), 52  # tcpi_last_data_recv, milliseconds
 _MIN_RTT, _MIN_RTT_AT = Struct("=I"), 148  # tcpi_min_rtt, microseconds
 _LINGER = Struct("ii")  # l_onoff, l_linger: socket(7)
 
@@ -122,6 +124,13 @@ def silent_for(transport: SocketTransport) -> float:
         return 0.0
     unacknowledged, milliseconds, unsent = _SENT.unpack_from(info, _SENT_AT)
     return 0.0 if unacknowledged or unsent else milliseconds / 1000
+
+
+def heard_ago(transport: SocketTransport) -> float:
+    """Seconds since the peer has sent something (Linux)."""
+    info = transport.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _HEARD_AT + _HEARD.size)
+    milliseconds: int = _HEARD.unpack_from(info, _HEARD_AT)[0]
+    return milliseconds / 1000
 
 
 def round_trip(transport: SocketTransport) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import kio.schema.metadata.v10.response as metadata_v10
@@ -12,6 +13,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from shoal.protocol.schema.api import ApiKey
+from shoal.proxy.admin.health import Health
+from shoal.proxy.admin.http import Request
+from shoal.proxy.admin.lag import LoopLag
 from shoal.proxy.admin.listener import AdminPort
 from shoal.proxy.admin.metrics.metric import code
 from shoal.proxy.admin.metrics.table import METRICS
@@ -191,6 +195,22 @@ async def test_a_cluster_that_only_accepts_connections_is_not_ready() -> None:
         status, body = await ask(admin.port, "/readyz")
         assert status == 503
         assert b"no answer yet" in body
+
+
+async def test_a_client_that_was_answered_long_ago_does_not_show_that_its_cluster_answers() -> None:
+    """An idle client stays connected to a broker that hangs."""
+
+    async def answer_only_clients(broker: BrokerSide, frame: bytes) -> None:
+        await (silent if api_key(frame) == ApiKey.METADATA else echo)(broker, frame)
+
+    async with rig(answer_only_clients) as r, trio.open_nursery() as tasks:
+        client = await r.client()
+        await client.send(request(300, 0, 1))
+        await client.frame()
+        for fresh, status in ((60.0, HTTPStatus.OK), (0.0, HTTPStatus.SERVICE_UNAVAILABLE)):
+            health = Health(r.server, LoopLag(), tasks, patience=0.01, fresh=fresh)
+            assert (await health.ready(Request("/readyz"))).status is status
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_cluster_that_answers_is_ready_while_clients_try_a_broker_that_is_down() -> None:
