@@ -106,7 +106,7 @@ def main() -> None:
     print(tell(options.kafka, found))
     if options.json:
         plain = {
-            name: {side: {"rates": one.rates, "cpu_s": one.cpu_s} for side, one in sides.items()}
+            name: {side: {"rates": run.rates, "cpu_s": run.cpu_s} for side, run in sides.items()}
             for name, sides in found.items()
         }
         options.json.write_text(json.dumps(plain, indent=1))

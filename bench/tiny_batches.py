@@ -34,12 +34,17 @@ def main() -> None:
     scanned = scan(frame, 0, len(frame))
     context = _context(min_batch_bytes=0)
     produced = _produced(frame)
-    plans = [plan for one in produced if isinstance(plan := plan_record_set(one, 0, len(one)), Plan)]
+    plans = [
+        plan for record_set in produced if isinstance(plan := plan_record_set(record_set, 0, len(record_set)), Plan)
+    ]
     print(f"{BATCHES} batches of {len(frame) / BATCHES:,.0f} bytes; CPU microseconds for a batch, the best of {ROUNDS}")
     _measure("read the headers", lambda: scan(frame, 0, len(frame)))
     _measure("leave them raw (a stock broker)", lambda: wrap(frame, scanned, _context(min_batch_bytes=4096)))
     _measure("put them into envelopes", lambda: wrap(frame, scanned, context))
-    _measure("plan what is in the envelopes", lambda: [plan_record_set(one, 0, len(one)) for one in produced])
+    _measure(
+        "plan what is in the envelopes",
+        lambda: [plan_record_set(record_set, 0, len(record_set)) for record_set in produced],
+    )
     _measure("stamp them, and take the answer", partial(_send, plans))
 
 

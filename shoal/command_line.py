@@ -73,7 +73,9 @@ def listed(words: Iterable[str]) -> str:
 
 def printable(text: str) -> str:
     """Peers choose some texts: what a terminal would obey is escaped, and so are marks that reorder a line."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
 
 
 # -- output ------------------------------------------------------------------------------------------------------------

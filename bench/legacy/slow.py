@@ -134,19 +134,19 @@ class Consumer:
 async def run(options: argparse.Namespace) -> list[Life]:
     """Raises Damaged, ConnectionError; trio.TooSlowError if it cannot connect."""
     crowd = list(_crowd(options))
-    await together(*(one.connect for one in crowd))
+    await together(*(consumer.connect for consumer in crowd))
     print(BEGIN, flush=True)
     began = trio.current_time()
     ends = began + options.seconds
-    await together(*(partial(one.slowly, options.bite, began, ends) for one in crowd))
+    await together(*(partial(consumer.slowly, options.bite, began, ends) for consumer in crowd))
     print(END, flush=True)
     last = crowd[: options.finish]
-    for one in crowd[options.finish :]:
-        one.close()
-    await together(*(one.to_the_end for one in last))
-    for one in last:
-        one.close()
-    return [one.life for one in crowd]
+    for consumer in crowd[options.finish :]:
+        consumer.close()
+    await together(*(consumer.to_the_end for consumer in last))
+    for consumer in last:
+        consumer.close()
+    return [consumer.life for consumer in crowd]
 
 
 def _crowd(options: argparse.Namespace) -> Iterator[Consumer]:

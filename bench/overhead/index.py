@@ -102,7 +102,7 @@ class _Costs(NamedTuple):
 
 def _produced(batches: list[bytes], partitions: int, piece: int) -> _Costs:
     sets = [dict.fromkeys(range(partitions), batch) for batch in batches]
-    requests = [frames.produce("bench", TOPIC, one, version=_VERSION) for one in sets]
+    requests = [frames.produce("bench", TOPIC, records, version=_VERSION) for records in sets]
     answer = frames.produce_answer(TOPIC, partitions)
     chunks = [_cut(bytearray(requests[at % len(requests)]), piece) for at in range(REQUESTS)]
     buffer = memoryview(bytearray(CHUNK))

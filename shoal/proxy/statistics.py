@@ -210,8 +210,8 @@ class PathStatistics(Protocol):
 
 def with_earlier(now: tuple[PathStatistics, ...], earlier: tuple[PathStatistics, ...]) -> tuple[PathStatistics, ...]:
     """The sums of both, by kind: a listener goes on counting after its path was replaced."""
-    before = {type(one): one for one in earlier}
-    both = [_sum(one, before.pop(type(one), None)) for one in now]
+    before = {type(statistics): statistics for statistics in earlier}
+    both = [_sum(statistics, before.pop(type(statistics), None)) for statistics in now]
     return (*both, *before.values())
 
 

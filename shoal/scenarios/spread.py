@@ -56,4 +56,8 @@ def known_median(values: Iterable[float | None]) -> float | None:
 
 def ratios(above: Sequence[float | None], below: Sequence[float | None]) -> list[float]:
     """One per round that has both. A difference may be negative or zero: such a round has no ratio."""
-    return [one / other for one, other in zip(above, below, strict=False) if one and other and min(one, other) > 0]
+    return [
+        numerator / other
+        for numerator, other in zip(above, below, strict=False)
+        if numerator and other and min(numerator, other) > 0
+    ]

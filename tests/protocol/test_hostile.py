@@ -34,7 +34,7 @@ SECONDS = 0.25
 
 def replaced(frame: Any, version: int) -> object:
     response = read_fetch_response(frame, version)
-    return replace_record_sets(frame, version, [(one, [b"new"]) for one in response.partitions])
+    return replace_record_sets(frame, version, [(partition, [b"new"]) for partition in response.partitions])
 
 
 def _peek_acks(frame: Any, version: int) -> object:

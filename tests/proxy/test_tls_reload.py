@@ -116,7 +116,7 @@ async def test_sighup_reads_everything_and_says_so(tmp_path: Path, caplog: pytes
         (tmp_path / "data" / "key.pem").write_text("broken")
         for _ in range(2):
             assert await said() == f"SIGHUP: refused: {', '.join(whole)}"
-            assert [one.levelname for one in caplog.records] == ["ERROR", "ERROR", "ERROR", "INFO"]
+            assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR", "ERROR", "INFO"]
     finally:
         server.close()
 
@@ -132,7 +132,7 @@ async def test_a_broken_pair_is_one_error_at_a_signal(tmp_path: Path, caplog: py
         await server.reread_files()
     finally:
         server.close()
-    (error,) = (one.message for one in caplog.records if one.levelname == "ERROR")
+    (error,) = (record.message for record in caplog.records if record.levelname == "ERROR")
     assert error.startswith("the configuration is not reloaded")
     assert "key.pem is not a PEM file" in error
 

@@ -156,7 +156,11 @@ class KafkaLike:
         if api_key(frame) != ApiKey.METADATA or version(frame) < 12:
             return None
         _, request = decode_request(frame, load_request_schema(3, version(frame)))
-        topics = {one.topic_id: (self.topics[one.topic_id], 1) for one in request.topics if one.topic_id in self.topics}
+        topics = {
+            topic.topic_id: (self.topics[topic.topic_id], 1)
+            for topic in request.topics
+            if topic.topic_id in self.topics
+        }
         return response_frame(metadata(load_response_schema(3, version(frame)), topics, "c"), correlation_id(frame))
 
     def _append(self, place: Place, records: bytes, script: Script) -> tuple[ErrorCode, int]:

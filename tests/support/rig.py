@@ -313,8 +313,8 @@ async def rig(
         statistics = server.statistics().listeners[0]
         assert statistics.active == 0
         if counts_apis:
-            assert sum(one.requests for one in statistics.apis.values()) == statistics.traffic.requests
-            assert sum(one.answers for one in statistics.apis.values()) <= statistics.traffic.requests
+            assert sum(api.requests for api in statistics.apis.values()) == statistics.traffic.requests
+            assert sum(api.answers for api in statistics.apis.values()) <= statistics.traffic.requests
         assert statistics.opened == sum(statistics.closed.values())
         assert not server.listeners["test"].connections
         nursery.cancel_scope.cancel()

@@ -42,8 +42,10 @@ def make_plan(seed: int) -> Plan:
     clusters, mirrors = _clusters_and_mirrors(draw, hand)
     topics = tuple(topic for mirror in mirrors for topic in _topics(draw, mirror, len(mirrors), hand))
     coalesced = _COALESCED if draw.random() < 0.3 else 0.0
-    nodes = {one.name: one.nodes for one in clusters}
-    producers = tuple(replace(one, coalesced=draw.random() < coalesced) for one in _producers(draw, topics, nodes))
+    nodes = {cluster.name: cluster.nodes for cluster in clusters}
+    producers = tuple(
+        replace(producer, coalesced=draw.random() < coalesced) for producer in _producers(draw, topics, nodes)
+    )
     plan = Plan(
         seed=seed,
         seconds=SECONDS,
@@ -65,8 +67,8 @@ def keeping_offsets(plan: Plan) -> Plan:
         return plan
     return replace(
         plan,
-        clusters=tuple(replace(one, agent=one.agent or one.name == TARGET) for one in plan.clusters),
-        topics=tuple(replace(one, filtered=False) for one in plan.topics),
+        clusters=tuple(replace(cluster, agent=cluster.agent or cluster.name == TARGET) for cluster in plan.clusters),
+        topics=tuple(replace(topic, filtered=False) for topic in plan.topics),
         shoal=replace(plan.shoal, same_offsets=True),
         faults=tuple(fault for fault in plan.faults if fault.kind not in _NOT_WITH_OFFSETS),
     )
@@ -214,9 +216,9 @@ def hand_of(seed: int) -> frozenset[str]:
 
 def _places(plan: Plan) -> dict[str, list[str]]:
     """Where each kind can happen; not every plan has all kinds."""
-    brokers = [f"broker:{one.name}:{node}" for one in plan.clusters for node in range(1, one.nodes + 1)]
+    brokers = [f"broker:{cluster.name}:{node}" for cluster in plan.clusters for node in range(1, cluster.nodes + 1)]
     mirrors = [f"mirror:{mirror.source}" for mirror in plan.mirrors]
-    wide = [one.name for one in plan.clusters if one.nodes >= 3]
+    wide = [cluster.name for cluster in plan.clusters if cluster.nodes >= 3]
     links = [f"link:{name}" for name in link_names(plan)]
     topics = [f"{topic.cluster}/{topic.name}" for topic in plan.topics]
     places = {
@@ -227,7 +229,7 @@ def _places(plan: Plan) -> dict[str, list[str]]:
         "pause-connector": [f"mirror:{mirror.source}" for mirror in plan.mirrors if mirror.connect],
         "move-leaders": wide,
         "add-partitions": topics,
-        "recreate-topic": [f"{one.cluster}/{one.name}" for one in plan.topics if one.partitions < _SMALL],
+        "recreate-topic": [f"{topic.cluster}/{topic.name}" for topic in plan.topics if topic.partitions < _SMALL],
         **dict.fromkeys(("cut-link", "slow-link", "flap-link", "freeze-link"), links),
         "step-clock": ["shoal", *mirrors],
     }

@@ -187,21 +187,21 @@ class _Round:
         """Wait until no record is missing, or none has arrived for long; then report the findings."""
         world, verdict = self._world, self._verdict
         comparisons = [Comparison(world, topic) for topic in world.plan.topics]
-        for one in comparisons:
-            in_source = await one.prepare()
-            verdict.records += one.records
+        for comparison in comparisons:
+            in_source = await comparison.prepare()
+            verdict.records += comparison.records
             found = (*in_source.lost, *in_source.altered, *in_source.reordered, *map(str, in_source.doubled))
-            verdict.source += [f"{one.name}/{text}" for text in found]
+            verdict.source += [f"{comparison.name}/{text}" for text in found]
         complete = await self._wait(comparisons)
         world.said(f"converged: {complete}")
         await trio.sleep(1.0)
-        for one in comparisons:
-            self._note(one, await patiently(one.compare))
+        for comparison in comparisons:
+            self._note(comparison, await patiently(comparison.compare))
         if verdict.hangs:
             await trio.sleep(_DUMP_S)
 
     async def _wait(self, comparisons: list[Comparison]) -> bool:
-        names = [one.target for one in comparisons]
+        names = [comparison.target for comparison in comparisons]
         begin = still = trio.current_time()
         ends: dict[tuple[str, int], int] = {}
         missing = comparisons
@@ -288,7 +288,7 @@ class _Round:
 def _traits(plan: Plan) -> dict[str, bool]:
     """Traits of a plan that explain a log line, besides faults."""
     return {
-        "exactly-once": any(one.exactly_once for one in plan.mirrors),
+        "exactly-once": any(mirror.exactly_once for mirror in plan.mirrors),
         "merged": len(plan.mirrors) > 1 and plan.mirrors[0].identity,
         "retention": any(topic.shortened for topic in plan.topics),
     }

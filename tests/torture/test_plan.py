@@ -31,11 +31,11 @@ def test_a_plan_survives_json(seed: int) -> None:
 @given(seeds)
 def test_every_part_of_a_plan_is_there(seed: int) -> None:
     plan = make_plan(seed)
-    clusters = {one.name for one in plan.clusters}
+    clusters = {cluster.name for cluster in plan.clusters}
     assert {mirror.source for mirror in plan.mirrors} | {TARGET} == clusters
-    assert {(one.cluster, one.topic) for one in plan.producers} == {topic.key for topic in plan.topics}
-    assert {one.shape for one in plan.producers} <= SHAPES.keys()
-    assert len({one.number for one in plan.producers}) == len(plan.producers)
+    assert {(producer.cluster, producer.topic) for producer in plan.producers} == {topic.key for topic in plan.topics}
+    assert {producer.shape for producer in plan.producers} <= SHAPES.keys()
+    assert len({producer.number for producer in plan.producers}) == len(plan.producers)
     assert plan.kinds() <= INJECTIONS.keys()
     assert [fault.at for fault in plan.faults] == sorted(fault.at for fault in plan.faults)
     assert all(0 < fault.at <= LAST_FAULT for fault in plan.faults)
@@ -44,7 +44,7 @@ def test_every_part_of_a_plan_is_there(seed: int) -> None:
 @given(seeds)
 def test_no_two_brokers_are_away_where_there_are_transactions(seed: int) -> None:
     plan = make_plan(seed)
-    for name in (one.name for one in plan.clusters if plan.transactional(one.name)):
+    for name in (cluster.name for cluster in plan.clusters if plan.transactional(cluster.name)):
         away = [fault for fault in plan.faults if fault.kind in DOWN and fault.where.split(":")[1] == name]
         assert not away or plan.cluster(name).nodes >= 3
         assert all(later.at > sooner.end for sooner, later in itertools.pairwise(away))
@@ -67,7 +67,7 @@ def test_parts_of_shoal_that_are_not_the_mirror_s_are_drawn() -> None:
         lambda plan: plan.shoal.one_unwrap,
         lambda plan: plan.shoal.capture,
         lambda plan: plan.shoal.same_offsets,
-        lambda plan: any(one.coalesced for one in plan.producers),
+        lambda plan: any(producer.coalesced for producer in plan.producers),
     ):
         assert sum(map(drawn, plans)) >= 5
 

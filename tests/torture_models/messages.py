@@ -91,8 +91,8 @@ def produce_answer(head: Head, topics: Mapping[Topic, Sequence[Answered]]) -> by
 
 def read_produce_answer(frame: bytes, version: int) -> list[Answered]:
     return [
-        Answered(one.partition, one.error_code, one.base_offset)
-        for one in read_produce_response(frame, version).partitions
+        Answered(partition.partition, partition.error_code, partition.base_offset)
+        for partition in read_produce_response(frame, version).partitions
     ]
 
 

@@ -112,8 +112,8 @@ class Pending:
 
     def frame(self) -> bytes:
         topics: dict[Any, list[Answered]] = {}
-        for (topic, _), one in self.answers.items():
-            topics.setdefault(topic, []).append(one)
+        for (topic, _), answer in self.answers.items():
+            topics.setdefault(topic, []).append(answer)
         return produce_answer(self.head, topics)
 
 
@@ -194,7 +194,9 @@ class World:
         return read_metadata_response(self._metadata_frame(Head(ApiKey.METADATA, 12, 0)), 12)
 
     def _metadata_frame(self, head: Head) -> bytes:
-        return metadata_answer(head, {name: (one, self.config.partitions) for name, one in self.topic_ids.items()})
+        return metadata_answer(
+            head, {name: (topic_id, self.config.partitions) for name, topic_id in self.topic_ids.items()}
+        )
 
     def close(self) -> None:
         self.loop.close()
@@ -466,7 +468,7 @@ class World:
 
     def _produce(self, link: Link | None, node: int, frame: bytes) -> Pending:
         head = head_of(frame)
-        names = {one: name for name, one in self.topic_ids.items()}
+        names = {topic_id: name for name, topic_id in self.topic_ids.items()}
         pending = Pending(link, head, {}, {})
         for topic, index, start, end in read_produce_request(frame, head.version).partitions:
             name = names[topic] if isinstance(topic, bytes) else topic
@@ -483,7 +485,7 @@ class World:
         return pending
 
     def _partition(self, topic: Any, index: int) -> Partition:
-        names = {one: name for name, one in self.topic_ids.items()}
+        names = {topic_id: name for name, topic_id in self.topic_ids.items()}
         return self.logs[names[topic] if isinstance(topic, bytes) else topic, index]
 
     def _answer_pending(self) -> None:
@@ -701,7 +703,9 @@ class World:
         firsts = list(dict.fromkeys(offsets))
         if missing := [offset for offset in range(end) if offset not in times]:
             yield f"lost: {what}: {missing}"
-        doubled = [one for one, number in times.items() if number > 1 and (source, index, one) not in self.may_double]
+        doubled = [
+            time for time, number in times.items() if number > 1 and (source, index, time) not in self.may_double
+        ]
         if doubled:
             yield f"doubled: {what}: {sorted(doubled)} (target: {offsets})"
         if not self.config.idempotent and self.config.in_flight > 1:

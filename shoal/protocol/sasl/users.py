@@ -77,7 +77,7 @@ class Users:
     _iterations: Mapping[str, int] = field(init=False, repr=False, compare=False)  # of most users, by mechanism
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_iterations", {one: self._usual_iterations(one) for one in DIGESTS})
+        object.__setattr__(self, "_iterations", {digest: self._usual_iterations(digest) for digest in DIGESTS})
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -95,7 +95,7 @@ class Users:
     def accepts(self, name: str, password: str) -> bool:
         """Whether it is this user's password. Takes milliseconds, as long for an unknown user."""
         of_user = self.hashes.get(name, {})
-        mechanism = next((one for one in DIGESTS if one in of_user), next(iter(DIGESTS)))
+        mechanism = next((digest for digest in DIGESTS if digest in of_user), next(iter(DIGESTS)))
         known, is_user = self.find(name, mechanism)
         tried = hash_password(mechanism, password, known.salt, known.iterations)
         return hmac.compare_digest(tried.stored_key, known.stored_key) and is_user

@@ -63,7 +63,9 @@ def _row(entry: ClientEntry) -> dict[str, object]:
         "sent_bytes": traffic.to_client,
         "blocks_kafka_4": bool(blocking),
         "blocking": [str(versions) for versions in ranges(blocking)],
-        "apis": [{"api": one.api, "oldest": one.oldest, "newest": one.newest} for one in ranges(used)],
+        "apis": [
+            {"api": versions.api, "oldest": versions.oldest, "newest": versions.newest} for versions in ranges(used)
+        ],
         "other_apis": bool(used & OTHERS),
     }
 

@@ -87,7 +87,7 @@ class AdminPort:
 
     def _make_room(self) -> None:
         if len(self._clients) >= self._most:
-            oldest = next((one for one in self._clients if one.is_idle), None) or next(iter(self._clients))
+            oldest = next((client for client in self._clients if client.is_idle), None) or next(iter(self._clients))
             self._clients.pop(oldest).cancel()
 
     async def _serve(self, stream: trio.SocketStream, answer: Page) -> None:

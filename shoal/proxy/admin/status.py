@@ -67,8 +67,8 @@ def _counters(found: ListenerStatistics) -> dict[str, object]:
         "state_errors": found.state_errors,
         "traffic": {name: getattr(found.traffic, name) for name in _TRAFFIC},
     }
-    for one in found.path:
-        counters |= one.values()
+    for statistics in found.path:
+        counters |= statistics.values()
     return counters
 
 

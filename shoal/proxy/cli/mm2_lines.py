@@ -68,8 +68,8 @@ def dedicated(wiring: Wiring) -> str:
     def key(one: Needed) -> str:
         return DEDICATED.per_cluster[one.client].format(s=a, t=b, k=one.key)
 
-    sizes = "".join(f"{key(one)} = {one.value}\n" for one in wiring.needed)
-    security = "".join(f"{key(one)} = {one.value}\n" for one in wiring.security_lines)
+    sizes = "".join(f"{key(setting)} = {setting.value}\n" for setting in wiring.needed)
+    security = "".join(f"{key(setting)} = {setting.value}\n" for setting in wiring.security_lines)
     comments = "".join(f"# {comment}\n" for comment in _security_comments(wiring))
     return f"""\
 # Add to mm2.properties; {a}.bootstrap.servers and {b}.bootstrap.servers stay as they are.
@@ -120,8 +120,8 @@ def _connector_settings(wiring: Wiring) -> dict[str, str]:
         "producer.override.compression.type": "none",
         "producer.override.batch.size": str(RAW_BATCH_SIZE),
         **{
-            CONNECT.per_cluster[one.client].format(k=one.key): one.value
-            for one in (*wiring.needed, *wiring.security_lines)
+            CONNECT.per_cluster[setting.client].format(k=setting.key): setting.value
+            for setting in (*wiring.needed, *wiring.security_lines)
         },
     }
 
@@ -144,9 +144,9 @@ def strimzi(wiring: Wiring) -> str:
     settings = {
         **_connector_settings(replace(wiring, security={})),
         **{
-            CONNECT.per_cluster[one.client].format(k=one.key): _MOUNTED.get(one.value, one.value)
-            for one in wiring.security_lines
-            if not (one.key.startswith("ssl.truststore") and _has_truststore(wiring, one.client))
+            CONNECT.per_cluster[setting.client].format(k=setting.key): _MOUNTED.get(setting.value, setting.value)
+            for setting in wiring.security_lines
+            if not (setting.key.startswith("ssl.truststore") and _has_truststore(wiring, setting.client))
         },
     }
     files = [name for path, name in _MOUNTED.items() if name in settings.values()]

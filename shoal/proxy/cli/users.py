@@ -70,7 +70,8 @@ def main(arguments: Sequence[str]) -> int:
             else Users(seed=secrets.token_bytes(SEED_BYTES), hashes={})
         )
         of_user = {
-            one: hash_password(one, password, secrets.token_bytes(SALT_BYTES), flags.iterations) for one in DIGESTS
+            digest: hash_password(digest, password, secrets.token_bytes(SALT_BYTES), flags.iterations)
+            for digest in DIGESTS
         }
         hashes = {**users.hashes, flags.name: of_user}
     _write(flags.file, replace(users, hashes=hashes))

@@ -142,7 +142,7 @@ class Cluster:
         now on: with one that hangs, nothing else would find the cluster.
         """
         if address in self.bootstrap:
-            self.bootstrap = (*(one for one in self.bootstrap if one != address), address)
+            self.bootstrap = (*(known for known in self.bootstrap if known != address), address)
 
     def upstream_with(self, credentials: str | None) -> Upstream:
         """The way to the brokers with named credentials; None: those of `[cluster.sasl]`, or none."""

@@ -52,7 +52,7 @@ class CoalesceStatistics:
         return {**{f"coalesced_{name}": count for name, count in counts.items()}, "coalesced_alone": codes(self.alone)}
 
 
-_COUNTS = tuple(one.name for one in fields(CoalesceStatistics) if one.name != "alone")
+_COUNTS = tuple(counter.name for counter in fields(CoalesceStatistics) if counter.name != "alone")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -36,6 +36,6 @@ class Reread(NamedTuple):
 
 def summary(found: Sequence[Reread]) -> str:
     """`loaded: cluster 'kafka': tls; unchanged: listener 'clients': sasl.users`"""
-    by_outcome = {outcome: [one.what for one in found if one.outcome is outcome] for outcome in Outcome}
+    by_outcome = {outcome: [file.what for file in found if file.outcome is outcome] for outcome in Outcome}
     parts = [f"{outcome}: {', '.join(names)}" for outcome, names in by_outcome.items() if names]
     return "; ".join(parts) or "no setting names a file that is read again"

@@ -50,7 +50,7 @@ class Field:
             case Kind.TEXT:
                 return isinstance(value, str)
             case Kind.TEXTS:
-                return isinstance(value, list) and all(isinstance(one, str) for one in value)
+                return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
     def _names(self) -> set[str]:
         return set() if self.codes is None else {member.name.lower() for member in self.codes}

@@ -206,7 +206,7 @@ class JsonFormatter(logging.Formatter):
 
 def _jsonable(value: object) -> object:
     if isinstance(value, list):
-        return [_bounded(str(one)) for one in value]
+        return [_bounded(str(item)) for item in value]
     return value if isinstance(value, (bool, int, float, dict)) else _bounded(str(value))
 
 

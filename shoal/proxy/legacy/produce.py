@@ -85,8 +85,12 @@ class LegacyProduces:
         conversion = await self._converted(frame, request)
         self._count(request, conversion)
         _log_refused(connection, header, conversion)
-        sets = {place: one.parts for place, one in conversion.items() if not isinstance(one, Refused) and one.records}
-        own = {place: _result_of_shoal(one) for place, one in conversion.items()}
+        sets = {
+            place: converted.parts
+            for place, converted in conversion.items()
+            if not isinstance(converted, Refused) and converted.records
+        }
+        own = {place: _result_of_shoal(converted) for place, converted in conversion.items()}
         await _Request(connection, header, request, own, self._shown(connection), self._max_plain).run(sets)
 
     async def _converted(self, frame: bytearray, request: ProduceRequest) -> Conversion:
@@ -95,7 +99,8 @@ class LegacyProduces:
             self._tally.up_seconds += seconds
             await checkpoint()  # there may be hundreds of requests in the receive buffer
             if not any(
-                isinstance(one, Refused) and one.error_code == ErrorCode.MESSAGE_TOO_LARGE for one in here.values()
+                isinstance(converted, Refused) and converted.error_code == ErrorCode.MESSAGE_TOO_LARGE
+                for converted in here.values()
             ):
                 return here
         there, seconds = await _in_thread(partial(_timed, frame, request, self._max_plain))
@@ -105,14 +110,14 @@ class LegacyProduces:
     def _count(self, request: ProduceRequest, conversion: Conversion) -> None:
         tally = self._tally
         tally.produces += 1
-        for one, (_, _, start, end) in zip(conversion.values(), request.partitions, strict=True):
-            if isinstance(one, Refused):
+        for converted, (_, _, start, end) in zip(conversion.values(), request.partitions, strict=True):
+            if isinstance(converted, Refused):
                 tally.up_errors += 1
-            elif one.records:
+            elif converted.records:
                 tally.up_conversions += 1
-                tally.up_records += one.records
+                tally.up_records += converted.records
                 tally.up_source_bytes += end - start
-                tally.up_converted_bytes += sum(map(len, one.parts))
+                tally.up_converted_bytes += sum(map(len, converted.parts))
 
 
 def _timed(frame: bytearray, request: ProduceRequest, limit: int) -> tuple[Conversion, float]:
@@ -126,7 +131,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 def _log_refused(connection: Connection, header: RequestHeader, conversion: Conversion) -> None:
     """Log one line, regardless of their number."""
-    refused = [(place, one.reason) for place, one in conversion.items() if isinstance(one, Refused)]
+    refused = [(place, converted.reason) for place, converted in conversion.items() if isinstance(converted, Refused)]
     if refused:
         (topic, partition), reason = refused[0]
         more = f" (and {len(refused) - 1} more of this request)" if len(refused) > 1 else ""
@@ -169,7 +174,7 @@ class _Request:
         self._own = own
         self._at_least = at_least
         self._max_plain = max_plain
-        self._is_refused = any(one is not None and one.error_code for one in own.values())
+        self._is_refused = any(result is not None and result.error_code for result in own.values())
 
     async def run(self, sets: Sets) -> None:
         if self._request.acks == _NO_ACKS:

@@ -53,7 +53,7 @@ class PartitionRotation:
 
     def in_turn(self, wanted: Iterable[Wanted]) -> tuple[Wanted, ...]:
         """Each partition once, the most recently served last, with the offsets for the broker."""
-        by_partition = {one.topic_partition: self._ahead(one) for one in wanted}
+        by_partition = {partition.topic_partition: self._ahead(partition) for partition in wanted}
         return tuple(sorted(by_partition.values(), key=lambda one: self._given.get(one.topic_partition, 0)))
 
     def _ahead(self, wanted: Wanted) -> Wanted:

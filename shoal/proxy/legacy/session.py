@@ -151,10 +151,10 @@ class FetchSession:
         self.held.busy()
         self._in_a_row += 1
         if self._in_a_row > _IN_A_ROW and any(
-            one.topic_partition not in self.held.sources for one in question.partitions
+            row.topic_partition not in self.held.sources for row in question.partitions
         ):
             self.held.release()
-        ahead = {one.topic_partition: one.offset for one in self._turns.in_turn(question.partitions)}
+        ahead = {row.topic_partition: row.offset for row in self._turns.in_turn(question.partitions)}
         parts = self._parts(question)
         for part in parts:
             source, partition = part.source, part.wanted.topic_partition
@@ -179,13 +179,13 @@ class FetchSession:
 
     def _answered(self, question: LegacyFetch, answer: UpstreamAnswer) -> list[AnswerPartition]:
         errors = {}
-        for one in answer.partitions:
-            partition = TopicPartition(one.topic, one.partition)
-            code = one.error_code or answer.error_code
+        for answered in answer.partitions:
+            partition = TopicPartition(answered.topic, answered.partition)
+            code = answered.error_code or answer.error_code
             if code:
                 errors[partition] = code  # with the high watermark -1
             else:
-                self._turns.learn_watermark(partition, one.high_watermark)
+                self._turns.learn_watermark(partition, answered.high_watermark)
         parts = self._parts(question)
         for part in parts:
             code = errors.get(part.wanted.topic_partition, answer.error_code)
@@ -194,7 +194,7 @@ class FetchSession:
 
     async def _fill(self, question: LegacyFetch, parts: list[AnswerPartition]) -> bool:
         """Returns whether there are offsets to skip that were not known before."""
-        turns = {one.topic_partition: number for number, one in enumerate(self._turns.in_turn(question.partitions))}
+        turns = {row.topic_partition: number for number, row in enumerate(self._turns.in_turn(question.partitions))}
         in_turn = sorted(parts, key=lambda part: turns[part.wanted.topic_partition])
         self._hurries = self._is_new and self.held.is_wanted
         await fill(in_turn, chunk=self._settings.chunk_bytes, max_bytes=question.max_bytes, hurry=self._hurries)
@@ -257,22 +257,22 @@ class FetchSession:
             question,
             min_bytes=min(question.min_bytes, most),
             max_bytes=min(question.max_bytes, most),
-            partitions=tuple(one._replace(max_bytes=min(one.max_bytes, most)) for one in question.partitions),
+            partitions=tuple(row._replace(max_bytes=min(row.max_bytes, most)) for row in question.partitions),
         )
         committed = self._settings.isolation is Isolation.READ_COMMITTED
-        self.held.expected = self._turns.need(one.topic_partition for one in question.partitions)
+        self.held.expected = self._turns.need(row.topic_partition for row in question.partitions)
         request = write_upstream_fetch(0, self._header.client_id, limited, isolation_level=int(committed))
         asked = await self._connection.broker.post([request], note=CONVERTED, gate=self.held.gate)
-        return self._open(await asked.frame(), {one.topic_partition: one.offset for one in question.partitions})
+        return self._open(await asked.frame(), {row.topic_partition: row.offset for row in question.partitions})
 
     def _open(self, frame: bytearray, offsets: dict[TopicPartition, int]) -> UpstreamAnswer:
         with blaming_the_broker():
             answer = read_upstream_answer(frame)
-        for one in answer.partitions:
-            partition = TopicPartition(one.topic, one.partition)
+        for answered in answer.partitions:
+            partition = TopicPartition(answered.topic, answered.partition)
             offset = offsets.get(partition)
-            if offset is not None and one.start < one.end and not (one.error_code or answer.error_code):
-                self.held.sources[partition] = self._source(frame, one, offset)
+            if offset is not None and answered.start < answered.end and not (answered.error_code or answer.error_code):
+                self.held.sources[partition] = self._source(frame, answered, offset)
         return answer
 
     def _source(self, frame: bytearray, fetched: Fetched, offset: int) -> PartitionConversion:

@@ -458,7 +458,7 @@ class Server:
             found += await trio.to_thread.run_sync(cluster.reread_secrets)
         for listener in self.listeners.values():
             found += [] if listener.login is None else await listener.login.reread()
-        counts = Counter(one.outcome.name.lower() for one in found)
+        counts = Counter(file.outcome.name.lower() for file in found)
         text = f"SIGHUP: {summary(found)}"
         values = {"loaded": counts["loaded"], "unchanged": counts["unchanged"], "refused": counts["refused"]}
         if self._leads:

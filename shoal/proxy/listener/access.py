@@ -50,7 +50,7 @@ def still_allowed(settings: AccessSettings) -> Callable[[Connection], bool]:
 
 class _ClientIds:
     def __init__(self, expressions: Sequence[str]) -> None:
-        self._allowed = re.compile("|".join(f"(?:{one})" for one in expressions), re.DOTALL)
+        self._allowed = re.compile("|".join(f"(?:{expression})" for expression in expressions), re.DOTALL)
 
     def allows(self, client_id: str | None) -> bool:
         return self._allowed.fullmatch(client_id or "") is not None

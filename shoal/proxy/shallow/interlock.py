@@ -256,7 +256,7 @@ class Interlocks:
             interlock.producer_opened(connection)
 
     def leave(self, interlock: Interlock) -> None:
-        self._all = tuple(one for one in self._all if one is not interlock)
+        self._all = tuple(other for other in self._all if other is not interlock)
         self.paired = bool(self._all)
         if interlock.checks is not None:
             self.have_left |= interlock.checks.names

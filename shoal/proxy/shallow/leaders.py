@@ -127,9 +127,15 @@ class Leaders(Brokers):
                 listed = read_list_offsets(await self.exchange(node_id, request))
             except RemoteProtocolError as error:
                 raise NoAnswer(str(error)) from error
-            if any(one.error_code for one in listed):
+            if any(answered.error_code for answered in listed):
                 self.ask_again()  # the leader has moved, most likely
-            ends.append({TopicPartition(one.topic, one.partition): one.offset for one in listed if not one.error_code})
+            ends.append(
+                {
+                    TopicPartition(answered.topic, answered.partition): answered.offset
+                    for answered in listed
+                    if not answered.error_code
+                }
+            )
         latest, earliest = ends
         return {partition: Ends(earliest.get(partition, -1), end) for partition, end in latest.items() if end >= 0}
 
@@ -163,7 +169,7 @@ class Leaders(Brokers):
                 raise NoAnswer(f"it gives nothing: raise {quotas}")
         if fetched.error_code:
             raise NoAnswer(error_name(fetched.error_code))
-        answered = [one for one in fetched.partitions if (one.topic, one.partition) == partition]
+        answered = [row for row in fetched.partitions if (row.topic, row.partition) == partition]
         if len(answered) != 1:
             raise NoAnswer(f"an answer about {len(fetched.partitions)} partitions, not about {partition.topic}")
         return frame, answered[0]

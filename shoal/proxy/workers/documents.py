@@ -29,7 +29,7 @@ def joined_status(own: Document, workers: Sequence[Document], rows: Sequence[Doc
 
 
 def _named(name: str, kind: str, workers: Iterable[Document]) -> list[Document]:
-    return [one for worker in workers for one in worker[kind] if one["name"] == name]
+    return [row for worker in workers for row in worker[kind] if row["name"] == name]
 
 
 def _listener(own: Document, workers: Sequence[Document]) -> Document:
@@ -61,12 +61,12 @@ def _is_number(value: object) -> bool:
 def _cluster(own: Document, workers: Sequence[Document]) -> Document:
     found = _named(own["name"], "clusters", workers)
     proofs: Document = {}
-    for one in found:
-        proofs |= one["multi_batch"]
+    for document in found:
+        proofs |= document["multi_batch"]
     return {
         **own,
-        "id": _first([own["id"], *(one["id"] for one in found)]),
-        "last_connect_failed": _first([one["last_connect_failed"] for one in (*found, own)]),
+        "id": _first([own["id"], *(document["id"] for document in found)]),
+        "last_connect_failed": _first([document["last_connect_failed"] for document in (*found, own)]),
         "multi_batch": proofs,
     }
 
@@ -77,12 +77,12 @@ def _first(values: Iterable[Any]) -> Any:
 
 def joined_readiness(own: Document, workers: Mapping[int, Document | str]) -> Document:
     """`workers`: what each has answered, or why it has not."""
-    documents = [one for one in workers.values() if isinstance(one, dict)]
+    documents = [document for document in workers.values() if isinstance(document, dict)]
     joined = {
-        part: {name: _first([one[part].get(name) for one in (own, *documents)]) for name in own[part]}
+        part: {name: _first([document[part].get(name) for document in (own, *documents)]) for name in own[part]}
         for part in ("clusters", "listeners")
     }
-    rows = {str(number): _why_not(one) for number, one in workers.items()}
+    rows = {str(number): _why_not(document) for number, document in workers.items()}
     reasons = [*joined["clusters"].values(), *joined["listeners"].values(), *rows.values()]
     ready = own["state"] == "serving" and all(reason is None for reason in reasons)
     return {**own, "ready": ready, **joined, "workers": rows}

@@ -372,7 +372,7 @@ class Supervisor(Server):
     def statistics(self) -> ServerStatistics:
         names = [listener.name for listener in self.settings.listeners]
         own = super().statistics()  # for a listener that no worker has counted yet
-        return added_statistics(names, [*(one.server for one in self.snapshots()), own])
+        return added_statistics(names, [*(snapshot.server for snapshot in self.snapshots()), own])
 
 
 def _signal_name(number: int) -> str:

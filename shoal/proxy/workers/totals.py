@@ -45,21 +45,21 @@ def with_workers(own: Snapshot, workers: Sequence[Snapshot]) -> Snapshot:
     all_of_them = [own, *workers]
     return replace(
         own,
-        proofs=_largest(one.proofs for one in all_of_them),
-        reachable=_all(one.reachable for one in all_of_them),
-        loop_lag=reduce(_added_histograms, (one.loop_lag for one in all_of_them)),
+        proofs=_largest(snapshot.proofs for snapshot in all_of_them),
+        reachable=_all(snapshot.reachable for snapshot in all_of_them),
+        loop_lag=reduce(_added_histograms, (snapshot.loop_lag for snapshot in all_of_them)),
         share=ShareStatistics(
-            seconds=sum(one.share.seconds for one in all_of_them),
-            longest=max(one.share.longest for one in all_of_them),
+            seconds=sum(snapshot.share.seconds for snapshot in all_of_them),
+            longest=max(snapshot.share.longest for snapshot in all_of_them),
         ),
-        log_lines=_sums(one.log_lines for one in all_of_them),
+        log_lines=_sums(snapshot.log_lines for snapshot in all_of_them),
     )
 
 
 def added(several: Sequence[Snapshot]) -> Snapshot:
     """The counters of ended workers."""
     first, *more = several
-    return with_workers(replace(first, server=added_statistics((), [one.server for one in several])), more)
+    return with_workers(replace(first, server=added_statistics((), [part.server for part in several])), more)
 
 
 def added_statistics(names: Iterable[str], workers: Sequence[ServerStatistics]) -> ServerStatistics:
@@ -67,12 +67,12 @@ def added_statistics(names: Iterable[str], workers: Sequence[ServerStatistics]) 
 
     `workers`: the ended ones last, because the gauges of a mirror are those of the first.
     """
-    known = dict.fromkeys([*names, *(listener.name for one in workers for listener in one.listeners)])
-    found = [[x for one in workers for x in one.listeners if x.name == name] for name in known]
+    known = dict.fromkeys([*names, *(listener.name for worker in workers for listener in worker.listeners)])
+    found = [[x for worker in workers for x in worker.listeners if x.name == name] for name in known]
     return ServerStatistics(
         listeners=tuple(reduce(_added_listeners, several) for several in found if several),
-        capture=_added_captures([one.capture for one in workers if one.capture is not None]),
-        raw_capture=_added_captures([one.raw_capture for one in workers if one.raw_capture is not None]),
+        capture=_added_captures([worker.capture for worker in workers if worker.capture is not None]),
+        raw_capture=_added_captures([worker.raw_capture for worker in workers if worker.raw_capture is not None]),
     )
 
 
@@ -91,8 +91,10 @@ def _kept_listener(listener: ListenerStatistics) -> ListenerStatistics:
     closed = Counter(listener.closed)
     closed[CloseCause.INTERNAL] += listener.active
     path = tuple(
-        replace(one, copied=(), stopped=0, left_out=0) if isinstance(one, MirrorStatistics) else one
-        for one in listener.path
+        replace(statistics, copied=(), stopped=0, left_out=0)
+        if isinstance(statistics, MirrorStatistics)
+        else statistics
+        for statistics in listener.path
     )
     return replace(listener, active=0, closed=dict(closed), in_flight=0, ports={}, states={}, gauges={}, path=path)
 
@@ -126,12 +128,12 @@ def _added_listeners(one: ListenerStatistics, other: ListenerStatistics) -> List
 
 def _added_apis(several: Sequence[ApiCounters]) -> ApiCounters:
     return ApiCounters(
-        requests=sum(one.requests for one in several),
-        request_bytes=sum(one.request_bytes for one in several),
-        answers=sum(one.answers for one in several),
-        answer_bytes=sum(one.answer_bytes for one in several),
-        broker=reduce(_added_histograms, (one.broker for one in several)),
-        shoal=reduce(_added_histograms, (one.shoal for one in several)),
+        requests=sum(part.requests for part in several),
+        request_bytes=sum(part.request_bytes for part in several),
+        answers=sum(part.answers for part in several),
+        answer_bytes=sum(part.answer_bytes for part in several),
+        broker=reduce(_added_histograms, (part.broker for part in several)),
+        shoal=reduce(_added_histograms, (part.shoal for part in several)),
     )
 
 
@@ -147,28 +149,28 @@ def _added_captures(several: Sequence[S]) -> S | None:
     if not several:
         return None
     kind = type(several[0])
-    return kind(**{field.name: sum(getattr(one, field.name) for one in several) for field in fields(kind)})
+    return kind(**{field.name: sum(getattr(part, field.name) for part in several) for field in fields(kind)})
 
 
 def _sums(several: Iterable[Mapping[K, N]]) -> dict[K, N]:
     found: dict[K, N] = {}
-    for one in several:
-        for key, value in one.items():
+    for part in several:
+        for key, value in part.items():
             found[key] = found[key] + value if key in found else value
     return found
 
 
 def _largest(several: Iterable[Mapping[K, float]]) -> dict[K, float]:
     found: dict[K, float] = {}
-    for one in several:
-        for key, value in one.items():
+    for part in several:
+        for key, value in part.items():
             found[key] = max(found.get(key, value), value)
     return found
 
 
 def _all(several: Iterable[Mapping[K, bool]]) -> dict[K, bool]:
     found: dict[K, bool] = {}
-    for one in several:
-        for key, value in one.items():
+    for part in several:
+        for key, value in part.items():
             found[key] = found.get(key, True) and value
     return found

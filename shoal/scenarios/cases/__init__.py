@@ -25,4 +25,4 @@ _FILES = (
     broker_restart,
     captured_trace,
 )
-CASES: Mapping[str, Case] = MappingProxyType({one.CASE.name: one.CASE for one in _FILES})
+CASES: Mapping[str, Case] = MappingProxyType({module.CASE.name: module.CASE for module in _FILES})

@@ -61,7 +61,7 @@ def demo_page(report: DemoReport, title: str, notes: Sequence[str]) -> str:
 
 
 def _figures(report: DemoReport) -> Table:
-    headings = [*(run.column for run in report.typical()), *(one.heading for one in report.ratios)]
+    headings = [*(run.column for run in report.typical()), *(ratio.heading for ratio in report.ratios)]
     columns = [Column(key="", heading=""), *(Column(key=name, heading=name, form="") for name in headings)]
     rows = [
         dict(zip(("", *headings), (label, *_cells(report, figure)), strict=True))

@@ -115,8 +115,8 @@ class Report:
     def times_less(self, figure: FigureOf) -> list[Spread | None]:
         """One for each of `ratios`."""
         return [
-            _spread(ratios(*([figure(run) for run in self.of(name)] for name in (one.of, one.by))))
-            for one in self.ratios
+            _spread(ratios(*([figure(run) for run in self.of(name)] for name in (ratio.of, ratio.by))))
+            for ratio in self.ratios
         ]
 
     @property

@@ -46,7 +46,7 @@ def as_table(report: Report) -> str:
     ]
     return render(
         [
-            ("", *(run.column for run in runs), *(one.heading for one in report.ratios)),
+            ("", *(run.column for run in runs), *(ratio.heading for ratio in report.ratios)),
             RULE,
             compared("wall time, s", wall),
             listed("records per second", lambda run: number(report.source.records / run.wall_s, 0)),

@@ -111,7 +111,7 @@ def _rows(directory: Path) -> int:
     from shoal.scenarios.capture.index import IndexReader
 
     batches = (
-        one for file in capture_files(directory) for one in record_batches(IndexReader(path=file.path), ["kind"])
+        batch for file in capture_files(directory) for batch in record_batches(IndexReader(path=file.path), ["kind"])
     )
     return sum(getattr(batch, "num_rows", 0) for batch in batches)
 

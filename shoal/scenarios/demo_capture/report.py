@@ -59,8 +59,8 @@ def as_text(report: Mapping[str, Any]) -> str:
         ["what-if: policy", "requests saved", "added, p99"],
         RULE,
         *(
-            [one["policy"], f"{one['requests_saved']:.1%}", f"{number(one['added_ms_p99'])} ms"]
-            for one in report["coalescing"]
+            [policy["policy"], f"{policy['requests_saved']:.1%}", f"{number(policy['added_ms_p99'])} ms"]
+            for policy in report["coalescing"]
         ),
     ]
     lines = [
@@ -89,5 +89,7 @@ def _replayed(replay: Mapping[str, Any] | None) -> list[str]:
 
 
 def _abnormal(cascade: Mapping[str, Any]) -> str:
-    found = [str(one.get("client", one)) if isinstance(one, dict) else str(one) for one in cascade["abnormal"]]
+    found = [
+        str(client.get("client", client)) if isinstance(client, dict) else str(client) for client in cascade["abnormal"]
+    ]
     return ", ".join(dict.fromkeys(found)) or "none"

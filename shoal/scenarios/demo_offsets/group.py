@@ -144,7 +144,9 @@ async def committed_offsets(bootstrap: str, group: str) -> dict[TopicPartition, 
         return admin.list_consumer_group_offsets(request, request_timeout=_ANSWER_S)[group]
 
     found = await _answered(ask, f"{bootstrap} to list the offsets of group {group}")
-    return {TopicPartition(one.topic, one.partition): one.offset for one in found.topic_partitions or []}
+    return {
+        TopicPartition(answered.topic, answered.partition): answered.offset for answered in found.topic_partitions or []
+    }
 
 
 async def set_offsets(bootstrap: str, group: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -171,7 +173,9 @@ async def _answered(ask: Callable[[], Future[ConsumerGroupTopicPartitions]], wha
         except (TrafficFailed, TimeoutError) as error:
             refused = str(error) or "no answer"
             return False
-        refused = next((str(one.error) for one in answer.topic_partitions or [] if one.error is not None), "")
+        refused = next(
+            (str(answered.error) for answered in answer.topic_partitions or [] if answered.error is not None), ""
+        )
         answers.append(answer)
         return not refused
 

@@ -67,7 +67,7 @@ class LogEnds:
             await trio.sleep(_POLL_S)
 
     def _ask(self) -> dict[TopicPartition, int]:
-        wanted = {ClientPartition(*one): OffsetSpec.latest() for one in self._partitions}
+        wanted = {ClientPartition(*partition): OffsetSpec.latest() for partition in self._partitions}
         ends = dict.fromkeys(self._partitions, 0)
         for asked, future in self._admin.list_offsets(wanted, request_timeout=_ANSWER_S).items():
             try:

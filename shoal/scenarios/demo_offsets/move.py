@@ -104,4 +104,6 @@ class Move:
         read = self.at_target.positions
         if read:
             self._moved.set()
-        return bool(self.source_ends) and all(read.get(one, 0) >= end for one, end in self.source_ends.items())
+        return bool(self.source_ends) and all(
+            read.get(partition, 0) >= end for partition, end in self.source_ends.items()
+        )

@@ -141,14 +141,14 @@ def figures_table(report: Report, demo: Sequence[Figures] = ()) -> str:
 
     return render(
         [
-            ("", *(one.title for one in columns)),
+            ("", *(column.title for column in columns)),
             RULE,
-            listed("records", [one.records for one in columns], 0),
-            listed("wall time, s", [one.wall_s for one in columns]),
+            listed("records", [column.records for column in columns], 0),
+            listed("wall time, s", [column.wall_s for column in columns]),
             ("CPU seconds",),
-            *(listed(f"  {role.replace('_', ' ')}", [one.cpu_s.get(role) for one in columns]) for role in ROLES),
+            *(listed(f"  {role.replace('_', ' ')}", [column.cpu_s.get(role) for column in columns]) for role in ROLES),
             ("CPU of a record, microseconds",),
-            listed("  mirror and proxy", [one.mirroring_per_record_us for one in columns]),
-            listed("  target brokers", [one.target_per_record_us for one in columns]),
+            listed("  mirror and proxy", [column.mirroring_per_record_us for column in columns]),
+            listed("  target brokers", [column.target_per_record_us for column in columns]),
         ]
     )

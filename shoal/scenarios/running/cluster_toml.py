@@ -37,7 +37,7 @@ def _value(value: Any) -> str:
     if is_dataclass(value):
         return _inline(_written(value))
     if isinstance(value, Mapping):
-        return _inline([(_text(name), _value(one)) for name, one in value.items()])
+        return _inline([(_text(name), _value(item)) for name, item in value.items()])
     if isinstance(value, tuple):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, str | Path):

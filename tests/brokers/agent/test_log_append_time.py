@@ -73,7 +73,9 @@ async def the_consumer_sees_the_log(cluster: Cluster, topic: str, logged: Sequen
     read: list[Message] = []
     await read_all(cluster.bootstrap, topic, read.extend)
     records = [record for batch in logged for record in consumed(batch)]
-    assert [message.timestamp() for message in read] == [(TIMESTAMP_LOG_APPEND_TIME, one.timestamp) for one in records]
+    assert [message.timestamp() for message in read] == [
+        (TIMESTAMP_LOG_APPEND_TIME, record.timestamp) for record in records
+    ]
     assert [(message.offset(), message.value()) for message in read] == [
         (offset, record.value) for offset, record in enumerate(records)
     ]

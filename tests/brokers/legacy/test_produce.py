@@ -89,9 +89,9 @@ async def seen(cluster: Cluster, topic: str) -> dict[int, list[Seen]]:
     found: dict[int, list[Seen]] = {}
 
     def take(messages: Sequence[object]) -> None:
-        for one in messages:
-            row = (one.offset(), *one.timestamp(), one.key(), one.value())  # type: ignore[attr-defined]
-            found.setdefault(one.partition(), []).append(row)  # type: ignore[attr-defined]
+        for message in messages:
+            row = (message.offset(), *message.timestamp(), message.key(), message.value())  # type: ignore[attr-defined]
+            found.setdefault(message.partition(), []).append(row)  # type: ignore[attr-defined]
 
     await read_all(cluster.bootstrap, topic, take)
     return found

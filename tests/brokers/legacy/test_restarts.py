@@ -64,9 +64,9 @@ class Writing:
 
 
 async def _all_have_more(writers: list[Writing], what: str) -> None:
-    wanted = [len(one.acknowledged) + _MORE for one in writers]
+    wanted = [len(writer.acknowledged) + _MORE for writer in writers]
     await until(
-        lambda: all(len(one.acknowledged) >= least for one, least in zip(writers, wanted, strict=True)),
+        lambda: all(len(writer.acknowledged) >= least for writer, least in zip(writers, wanted, strict=True)),
         within=_WITHIN,
         what=f"records to be acknowledged {what}",
     )
@@ -108,7 +108,7 @@ class Topic(NamedTuple):
         """The writer has stopped; `log`: the records of the broker."""
         acknowledged = set(self.writing.acknowledged)
         values = (one.record.value for one in log.seen)
-        assert [*dict.fromkeys(one for one in values if one in acknowledged)] == self.writing.acknowledged
+        assert [*dict.fromkeys(value for value in values if value in acknowledged)] == self.writing.acknowledged
         wanted = log.as_seen(self.kind)
         assert self._read(self.reader, len(wanted)) == wanted, self.name
         if self.member is not None:  # uncommitted records are read again after the group was lost

@@ -37,7 +37,9 @@ def test_what_old_clients_write(kind: Kind, client: OldClient, route: Route, top
         ]
         assert outcomes == ["-" if kind.family == "scala" else str(at) for at in range(len(written))]
     for partition, records in read_modern(route.cluster.bootstrap, topic, partitions=len(kind.codecs)).items():
-        assert [Record(one.key, one.value, one.timestamp) for one in records] == written, kind.codecs[partition]
+        assert [Record(record.key, record.value, record.timestamp) for record in records] == written, kind.codecs[
+            partition
+        ]
     for partition, _ in enumerate(kind.codecs):
         seen = read(client, kind, route.bootstrap, topic, len(written), partition=partition)
         assert seen == as_seen(written, kind, partition=partition)

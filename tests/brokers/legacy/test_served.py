@@ -55,7 +55,7 @@ def starts(expected: dict[Place, list[Old]]) -> dict[Place, int]:
 def in_another_format(expected: dict[Place, list[Old]], version: int) -> dict[Place, list[Old]]:
     if version > 1:
         return expected
-    return {place: [one._replace(timestamp=-1) for one in messages] for place, messages in expected.items()}
+    return {place: [message._replace(timestamp=-1) for message in messages] for place, messages in expected.items()}
 
 
 async def test_every_version_reads_all_codecs_of_all_partitions_and_none_starves(modern: Cluster, topic: str) -> None:

@@ -63,7 +63,7 @@ async def move_leaders(cluster: Cluster, topic: str, work: Path, *, turn: int, p
 
     def moved() -> bool:
         partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
-        if all(one.leader == wanted[number][0] for number, one in partitions.items()):
+        if all(partition.leader == wanted[number][0] for number, partition in partitions.items()):
             return True
         admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, number) for number in wanted]).result(10)
         return False

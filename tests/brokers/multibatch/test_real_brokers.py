@@ -88,7 +88,9 @@ async def test_stock_kafka_3_9_refuses(pair_39: Pair) -> None:
 
 async def test_every_broker_of_a_cluster_gets_an_answer(three_brokers: Cluster) -> None:
     report = await probe(three_brokers.nodes[1].address)
-    assert [(one.node_id, one.proof.result) for one in report.brokers] == [(n, Result.REFUSED) for n in (1, 2, 3)]
+    assert [(broker.node_id, broker.proof.result) for broker in report.brokers] == [
+        (n, Result.REFUSED) for n in (1, 2, 3)
+    ]
 
 
 async def test_librdkafka_s_mock_cluster_loses_records_and_is_unsafe() -> None:

@@ -97,5 +97,7 @@ async def test_a_stock_broker(version: str, tmp_path: Path) -> None:
         defaults = alter.AlterConfigsResource(resource_type=4, resource_name="", configs=settings)  # type: ignore[arg-type]
         request = request_frame(alter.AlterConfigsRequest(resources=(defaults,), validate_only=False))
         answer = decode_response(await exchange(cluster, request), AlterConfigsResponse)
-        assert [(one.error_code, one.error_message) for one in answer.responses] == [(ErrorCode.none, None)]
+        assert [(response.error_code, response.error_message) for response in answer.responses] == [
+            (ErrorCode.none, None)
+        ]
         assert await keys() == set(), "AlterConfigs replaces all keys, and so it ends promotions"

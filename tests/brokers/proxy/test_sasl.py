@@ -130,7 +130,7 @@ class _RawTokens:
     def brokers_named(self) -> dict[int, tuple[str, int]]:
         frame = self.wire.ask(request("metadata", 12, {"topics": []}))
         assert not isinstance(frame, Closed)
-        return {one.node_id: (one.host, one.port) for one in response("metadata", 12, frame).brokers}
+        return {broker.node_id: (broker.host, broker.port) for broker in response("metadata", 12, frame).brokers}
 
 
 def test_plain_with_raw_tokens(stand: Stand) -> None:

@@ -48,7 +48,9 @@ def _ask(address: Address, api: str, version: int, body: dict[str, Any]) -> Enti
 
 def _named(address: Address) -> dict[int, Address]:
     """The brokers in a client's metadata."""
-    return {one.node_id: (one.host, one.port) for one in _ask(address, "metadata", 12, {"topics": []}).brokers}
+    return {
+        broker.node_id: (broker.host, broker.port) for broker in _ask(address, "metadata", 12, {"topics": []}).brokers
+    }
 
 
 def _is_node(address: Address, node_id: int) -> bool:
@@ -237,7 +239,9 @@ def _lead_as_before(brokers: Cluster) -> None:
     deadline = monotonic() + IN_TIME
     while True:
         topics = admin.list_topics(timeout=IN_TIME).topics.values()
-        if all(one.leader == one.replicas[0] for topic in topics for one in topic.partitions.values()):
+        if all(
+            partition.leader == partition.replicas[0] for topic in topics for partition in topic.partitions.values()
+        ):
             return
         assert monotonic() < deadline
         admin.elect_leaders(ElectionType.PREFERRED, None).result(IN_TIME)

@@ -149,7 +149,7 @@ def _of_a_mirror() -> list[bytes]:
 def _slots(data: bytes) -> None:
     whole = data[: len(data) // SLOT_SIZE * SLOT_SIZE]
     versions = (whole[at : at + 256] for at in range(0, len(whole), 256))
-    sealed_ones = b"".join(crc32c(one[4:]).to_bytes(4, "big") + one[4:] for one in versions)
+    sealed_ones = b"".join(crc32c(version[4:]).to_bytes(4, "big") + version[4:] for version in versions)
     for variant in (whole, sealed_ones):
         SlotTable(bytearray(variant)).load()
 

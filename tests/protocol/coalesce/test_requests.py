@@ -102,9 +102,10 @@ def test_requests_of_many_become_one(version: int) -> None:
     assert (header.client_id, header.correlation_id) == ("shoal", 5)
     request = read_produce_request(joined, version)
     assert (request.transactional_id, request.acks, request.timeout_ms) == (None, 1, 500), "acks 0 is sent as 1"
-    assert {(one.topic, one.partition): joined[one.start : one.end] for one in request.partitions} == {
-        (shown(name), index): batch for (name, index), batch in wanted.items()
-    }
+    assert {
+        (partition.topic, partition.partition): joined[partition.start : partition.end]
+        for partition in request.partitions
+    } == {(shown(name), index): batch for (name, index), batch in wanted.items()}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

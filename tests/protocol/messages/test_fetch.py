@@ -30,9 +30,9 @@ def test_a_request_is_read(case: Case, entity: Any, data: st.DataObject) -> None
     assert request.session_id == getattr(entity, "session_id", 0)
     assert request.session_epoch == getattr(entity, "session_epoch", -1)
     assert [partition[:4] for partition in request.partitions] == [
-        (topic_key(topic), one.partition, one.fetch_offset, one.partition_max_bytes)
+        (topic_key(topic), partition.partition, partition.fetch_offset, partition.partition_max_bytes)
         for topic in entity.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
     assert list(request.forgotten) == [
         (topic_key(topic), index)
@@ -54,7 +54,8 @@ def test_limits_are_lowered_and_never_raised(case: Case, entity: Any, data: st.D
             replace(
                 topic,
                 partitions=tuple(
-                    replace(one, partition_max_bytes=min(one.partition_max_bytes, each)) for one in topic.partitions
+                    replace(partition, partition_max_bytes=min(partition.partition_max_bytes, each))
+                    for partition in topic.partitions
                 ),
             )
             for topic in entity.topics
@@ -77,22 +78,22 @@ def test_a_response_is_read(case: Case, entity: Any, data: st.DataObject) -> Non
     assert [(*partition[:7], bytes(frame[partition.start : partition.end])) for partition in response.partitions] == [
         (
             topic_key(topic),
-            one.partition_index,
-            one.error_code,
-            one.high_watermark,
-            one.last_stable_offset,
-            getattr(one, "log_start_offset", -1),
-            len(one.aborted_transactions or ()),
-            one.records or b"",
+            partition.partition_index,
+            partition.error_code,
+            partition.high_watermark,
+            partition.last_stable_offset,
+            getattr(partition, "log_start_offset", -1),
+            len(partition.aborted_transactions or ()),
+            partition.records or b"",
         )
         for topic in entity.responses
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
     assert list(response.aborted) == [
-        (topic_key(topic), one.partition_index, aborted.producer_id, aborted.first_offset)
+        (topic_key(topic), partition.partition_index, aborted.producer_id, aborted.first_offset)
         for topic in entity.responses
-        for one in topic.partitions
-        for aborted in one.aborted_transactions or ()
+        for partition in topic.partitions
+        for aborted in partition.aborted_transactions or ()
     ]
 
 
@@ -110,7 +111,7 @@ def test_replaced_record_sets_are_what_a_client_reads(case: Case, entity: Any, d
     expected = replace(
         entity,
         responses=tuple(
-            replace(topic, partitions=tuple(with_records(one, next(left)) for one in topic.partitions))
+            replace(topic, partitions=tuple(with_records(partition, next(left)) for partition in topic.partitions))
             for topic in entity.responses
         ),
     )

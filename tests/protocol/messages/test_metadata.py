@@ -11,7 +11,7 @@ from tests.support.kio_messages import Case, cases, decode_request, entity_type,
 @for_any("MetadataResponse")
 def test_a_response_is_read(case: Case, entity: Any, data: st.DataObject) -> None:
     response = read_metadata_response(response_frame(entity), case.version)
-    assert list(response.brokers) == [(one.node_id, one.host, one.port) for one in entity.brokers]
+    assert list(response.brokers) == [(broker.node_id, broker.host, broker.port) for broker in entity.brokers]
     assert response.cluster_id == getattr(entity, "cluster_id", None)
     assert list(response.topics) == [
         (topic.name, topic_id.bytes if (topic_id := getattr(topic, "topic_id", None)) else None)
@@ -38,7 +38,7 @@ def test_topics_are_asked_for_by_id() -> None:
     topic_id = bytes(range(16))
     frame = encode_metadata_request(12, 1, None, [topic_id, "name"])
     _, decoded = decode_request(frame, entity_type(Case("MetadataRequest", 12)))
-    assert [(one.topic_id.bytes if one.topic_id else None, one.name) for one in decoded.topics] == [
+    assert [(topic.topic_id.bytes if topic.topic_id else None, topic.name) for topic in decoded.topics] == [
         (topic_id, None),
         (None, "name"),
     ]

@@ -83,7 +83,7 @@ async def test_a_connection_has_one_number_in_both_captures(tmp_path: Path) -> N
     frames = [one for one in whole_raw_capture(tmp_path) if one.sender is Sender.CLIENT]
     assert {row["client"] for row in whole_index(tmp_path)} == {"first", "second"}
     for row in whole_index(tmp_path):
-        assert [one.connection for one in frames if row["client"].encode() in one.frame] == [row["connection"]]
+        assert [frame.connection for frame in frames if row["client"].encode() in frame.frame] == [row["connection"]]
 
 
 async def test_half_a_request_is_no_row(tmp_path: Path) -> None:

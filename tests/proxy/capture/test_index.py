@@ -231,7 +231,7 @@ def test_a_file_that_could_not_be_closed_is_not_written_again(tmp_path: Path) ->
         index.append(b"second")
     index.close()
     assert (tmp_path / "another").read_bytes() == b""
-    assert [one.read_bytes()[-6:] for one in files(tmp_path)[1:]] == [b"second"]
+    assert [file.read_bytes()[-6:] for file in files(tmp_path)[1:]] == [b"second"]
 
 
 async def test_a_directory_that_goes_and_comes_back(tmp_path: Path) -> None:

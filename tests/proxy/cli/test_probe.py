@@ -83,7 +83,7 @@ async def test_a_cluster_of_two_brokers_is_proven() -> None:
     async with cluster(node_ids=(1, 2)) as here:
         report = await here.probe()
         assert report.result is Result.PROVEN
-        assert [one.node_id for one in report.brokers] == [1, 2]
+        assert [broker.node_id for broker in report.brokers] == [1, 2]
         assert here.behind.broker.topics == {}
         assert len(here.behind.broker.deleted) == 2
         assert to_text(report).startswith("cluster a-cluster: 2 brokers\n\n  broker 1  127.0.0.1:")

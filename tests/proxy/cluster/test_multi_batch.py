@@ -268,7 +268,7 @@ async def test_a_withdrawn_proof_is_withdrawn_for_every_connection(caplog: pytes
         await say(second, REFUSE)
         assert not await say(first)
         assert not await say(second)
-        warnings = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+        warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
         assert warnings == [
             "cluster 'c': broker 1 no longer takes several batches per request: error 87 to a set of 12 batches for "
             "t1-0; one by one again"

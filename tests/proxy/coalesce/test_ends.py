@@ -138,7 +138,7 @@ async def test_a_retry_waits_for_what_is_left_of_a_connection_that_was_closed(si
         await first.send_only({0: batch("a")})
         await r.taken(2)
         connections = r.server.listeners["test"].connections
-        (left,) = [one for one in connections if one.peer.port == port(first)]
+        (left,) = [connection for connection in connections if connection.peer.port == port(first)]
         await first.leave()
         await until(lambda: left.cause is not None)
         again = await r.producer()

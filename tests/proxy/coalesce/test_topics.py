@@ -93,7 +93,7 @@ async def test_a_partition_by_name_and_by_id_never_stands_twice_in_a_request() -
         assert all(error is NONE for answer in answers for error, _ in answer.values())
         assert sorted(r.broker.log()) == list("012345")
         assert not r.path.tally.alone
-        together = [one for one in r.broker.requests if len(one) > 2]
+        together = [request for request in r.broker.requests if len(request) > 2]
         assert {type(topic_of(topic)) for request in r.broker.entities for topic in request.topic_data} == {str, UUID}
         assert together, "requests of one version were joined"
 

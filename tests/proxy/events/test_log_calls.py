@@ -66,8 +66,8 @@ class Reader:
             return frozenset({str(shown.value)})
         assert isinstance(shown, ast.Subscript), f"{self.path}:{shown.lineno}: an id is a constant"
         values = [one.value for one in self.tree.body if isinstance(one, ast.Assign)]
-        texts = [one for table in values if isinstance(table, ast.Dict) for one in table.values]
-        return frozenset(one.value for one in texts if isinstance(one, ast.Constant) and isinstance(one.value, str))
+        texts = [value for table in values if isinstance(table, ast.Dict) for value in table.values]
+        return frozenset(text.value for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str))
 
 
 def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:

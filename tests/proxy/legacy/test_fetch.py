@@ -180,7 +180,7 @@ async def test_a_partition_named_twice_is_answered_once_and_a_question_for_none_
         await consumer.send(consumer.question([(PLACE, 7), (("t", 1), 0), (PLACE, 2)]))
         (place, given), (other, _) = consumer.read_parts(await consumer.frame())
         assert (place, other) == (PLACE, ("t", 1))
-        assert [one.offset for one in given.messages] == [*range(2, 10)]
+        assert [message.offset for message in given.messages] == [*range(2, 10)]
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ async def test_at_the_end_the_broker_holds_the_question_and_nothing_is_leased() 
         await until(lambda: len(r.broker.fetches) == 1)
         assert r.path.fetches.budget.statistics().leased == 0
         log.append(records(10, 1))
-        assert [one.offset for one in (await consumer.answer())[PLACE].messages] == [10]
+        assert [message.offset for message in (await consumer.answer())[PLACE].messages] == [10]
 
 
 async def test_the_throttle_time_is_passed_on() -> None:
@@ -229,7 +229,7 @@ async def test_behind_what_is_left_out_a_client_at_the_end_waits_and_does_not_as
         await until(lambda: len(r.broker.fetches) - before >= 7 or r.broker.fetches[-1] == {PLACE: log.end})
         next_offset = log.end
         log.append(records(next_offset, 1))
-        assert [one.offset for one in (await consumer.answer())[PLACE].messages] == [next_offset]
+        assert [message.offset for message in (await consumer.answer())[PLACE].messages] == [next_offset]
 
 
 async def test_much_that_is_left_out_is_read_over_within_one_question() -> None:
@@ -243,7 +243,7 @@ async def test_much_that_is_left_out_is_read_over_within_one_question() -> None:
         log.append(records(wanted, 3))
         consumer = await r.consumer()
         given = (await consumer.fetch({PLACE: 0}, max_wait_ms=60_000))[PLACE]
-        assert [one.offset for one in given.messages] == [wanted, wanted + 1, wanted + 2]
+        assert [message.offset for message in given.messages] == [wanted, wanted + 1, wanted + 2]
         assert r.path.tally.asked_on > 5
 
 
@@ -261,7 +261,7 @@ async def test_with_no_time_to_wait_each_question_gets_further() -> None:
             if given.messages:
                 break
             assert given == (0, log.end, [], 0, 0)
-        assert [one.offset for one in given.messages] == [log.end - 1]
+        assert [message.offset for message in given.messages] == [log.end - 1]
 
 
 async def test_aborted_records_are_given_to_who_reads_uncommitted() -> None:
@@ -301,7 +301,7 @@ async def test_damage_ends_a_set_in_front_of_it_and_is_an_error_then(caplog: pyt
         both = await consumer.fetch({PLACE: 10, ("t", 1): 0}, max_wait_ms=60_000)
         assert both[PLACE][:3] == (CORRUPT_MESSAGE, 30, [])
         assert both["t", 1].messages == as_messages(0, good)
-        (line,) = [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
+        (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
         for part in ("'t'-0", "offset 10", "(client id test)", "127.0.0.1", "damage"):
             assert part in line
         asked = len(r.broker.fetches)

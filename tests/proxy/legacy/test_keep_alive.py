@@ -29,7 +29,7 @@ async def test_the_broker_is_asked_something_between_two_portions_when_it_was_qu
         rest = await slow.consume({PLACE: len(given)}, {PLACE: len(sent)}) if len(given) < len(sent) else {PLACE: []}
         assert given + rest[PLACE] == sent
         r.broker.log().append(records(1400, 1))
-        assert [one.offset for one in (await slow.fetch({PLACE: 1400}))[PLACE].messages] == [1400]
+        assert [message.offset for message in (await slow.fetch({PLACE: 1400}))[PLACE].messages] == [1400]
 
 
 async def test_nobody_waits_for_its_answer() -> None:

@@ -151,7 +151,7 @@ async def test_a_request_of_bad_sets_is_one_line_of_the_log(caplog: pytest.LogCa
         client = await r.client()
         await client.send(produce_frame(0, 1, {"t": [(index, BAD) for index in range(500)]}))
         assert len(said(0, await client.frame())[1]) == 500
-    (line,) = [one.getMessage() for one in caplog.records if "refused" in one.getMessage()]
+    (line,) = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
     assert "to 't'-0, refused" in line
     assert "(and 499 more of this request)" in line
 

@@ -265,7 +265,7 @@ async def test_a_connection_may_end_in_every_state_and_nothing_stays_leased(stat
         client = await brought_into(r, state)
         if who == "client":
             await client.stream.aclose()
-            await until(lambda: all(one.peer.port != client.port for one in r.inner.listener.connections))
+            await until(lambda: all(connection.peer.port != client.port for connection in r.inner.listener.connections))
         else:
             if who == "drain":
                 r.inner.server.drain()

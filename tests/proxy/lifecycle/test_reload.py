@@ -401,7 +401,7 @@ async def test_a_client_without_a_request_is_checked_by_the_client_ids_of_now(ca
             await r.change(access=before)
             client = await r.client()
             await client.send(request(300, 0, 1, b"works")[:3])  # it has a broker, and no request
-            await until(lambda: any(one.connected for one in r.server.listeners["l"].connections))
+            await until(lambda: any(connection.connected for connection in r.server.listeners["l"].connections))
             await r.change(access=now)
             await client.send(request(300, 0, 1, b"works")[3:])
             assert await client.at_end() is not is_served

@@ -65,7 +65,7 @@ async def test_one_warning(
         assert "connections in a row" not in caplog.text
         for _ in range(3):
             await talk(r)
-    (line,) = (one.getMessage() for one in caplog.records if "in a row" in one.getMessage())
+    (line,) = (record.getMessage() for record in caplog.records if "in a row" in record.getMessage())
     assert line.startswith(
         f"cluster 'c': a bootstrap broker (127.0.0.1:{r.broker.port}) {seen}: 3 connections in a row"
     )

@@ -127,7 +127,8 @@ class ReadableSource(SourceBroker):
             replace(
                 topic,
                 partitions=tuple(
-                    replace(one, leader_id=leaders.get(one.partition_index, 1)) for one in topic.partitions
+                    replace(partition, leader_id=leaders.get(partition.partition_index, 1))
+                    for partition in topic.partitions
                 ),
             )
             for topic in entity.topics

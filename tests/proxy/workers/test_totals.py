@@ -95,7 +95,7 @@ def text(found: Snapshot) -> dict[tuple[str, ...], float]:
 
 
 def total(own: Snapshot, workers: list[Snapshot]) -> Snapshot:
-    server = added_statistics(["a", "b"], [one.server for one in workers])
+    server = added_statistics(["a", "b"], [worker.server for worker in workers])
     return with_workers(replace(own, server=server), workers)
 
 

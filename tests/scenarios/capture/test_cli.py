@@ -314,9 +314,9 @@ def test_to_pcap_merges_by_time_and_selects(tmp_path: Path, capsys: pytest.Captu
     assert main(["to-pcap", str(tmp_path), "--out", str(out)]) == 0
     assert lines(capsys) == [f"{out}: 12 frames"]
     frames = list(read_frames(out))
-    assert [one.time_ns // SECOND for one in frames] == [time for time in range(1, 7) for _ in range(2)]
-    assert [one.connection for one in frames[::2]] == [1, 2, 2, 1, 1, 2]
-    assert {one.node for one in frames} == {4}
+    assert [frame.time_ns // SECOND for frame in frames] == [time for time in range(1, 7) for _ in range(2)]
+    assert [frame.connection for frame in frames[::2]] == [1, 2, 2, 1, 1, 2]
+    assert {frame.node for frame in frames} == {4}
     assert b"connection 1 of proxy 0000000b" in out.read_bytes()
     given = [str(one.path) for one in capture_files(tmp_path, "pcapng")]
     main(["to-pcap", *given, "--out", str(out), "--topic", "orders", "--from", "4", "--api", "Produce"])

@@ -163,8 +163,8 @@ def test_more_than_a_window_of_blocks_and_of_damage(path: Path) -> None:
     before = len(start_block() + encode_names(NAMES) + large)
     results = list(IndexReader(path=path, piece=1))
 
-    assert [len(one.payload) for one in results if isinstance(one, Rows)] == [len(rows)] * 3
-    assert [one for one in results if not isinstance(one, Rows)] == [Damaged(before, before + len(hole))]
+    assert [len(result.payload) for result in results if isinstance(result, Rows)] == [len(rows)] * 3
+    assert [result for result in results if not isinstance(result, Rows)] == [Damaged(before, before + len(hole))]
     assert whole_until(path) == path.stat().st_size
 
 

@@ -61,7 +61,7 @@ def test_policies_are_compiled_on_executors(tmp_path: Path) -> None:
     [chunk] = chunks(Traffic(rows=2_000, seconds=400.0))
     write_index(tmp_path / "index", chunk)
     policies = ("linger=100ms,group=broker", "linger=0ms,group=broker")
-    done, report = on_a_cluster("coalescing", tmp_path, *(part for one in policies for part in ("--policy", one)))
+    done, report = on_a_cluster("coalescing", tmp_path, *(part for policy in policies for part in ("--policy", policy)))
     assert done.returncode == 0, done.stderr
     assert "Open loop" in done.stdout
     much, little = report["coalescing"]

@@ -59,7 +59,7 @@ def given_messages(conversion: DownConversion, magic: int = 1) -> list[Message]:
 
 
 def plain_size(messages: list[Message], magic: int) -> int:
-    return sum(OVERHEAD[magic] + len(one.key or b"") + len(one.value or b"") for one in messages)
+    return sum(OVERHEAD[magic] + len(message.key or b"") + len(message.value or b"") for message in messages)
 
 
 def after(messages: list[Message], magic: int, offset: int) -> list[Message]:

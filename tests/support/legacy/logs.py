@@ -147,7 +147,7 @@ def logs(draw: st.DrawFn) -> Log:
 
 
 def as_magic(messages: Sequence[Message], magic: int) -> list[Message]:
-    return list(messages) if magic else [one._replace(timestamp=-1, log_append_time=False) for one in messages]
+    return list(messages) if magic else [message._replace(timestamp=-1, log_append_time=False) for message in messages]
 
 
 def seen(record_set: bytes, magic: int) -> list[Message]:

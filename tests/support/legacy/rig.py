@@ -400,7 +400,7 @@ class LegacyRig:
 
     def connection_of(self, consumer: OldConsumer) -> Connection:
         port = consumer.stream.socket.getsockname()[1]
-        (found,) = [one for one in self.inner.listener.connections if one.peer.port == port]
+        (found,) = [connection for connection in self.inner.listener.connections if connection.peer.port == port]
         return found
 
     async def blocked(self, consumer: OldConsumer) -> Connection:

@@ -149,7 +149,7 @@ class BatchBroker:
 
     def metadata(self, request: Entity, schema: Any) -> Entity:
         host, port = self.address
-        asked = [one.name for one in request.topics or ()]
+        asked = [topic.name for topic in request.topics or ()]
         return _make(
             schema,
             "MetadataResponse",
@@ -189,7 +189,9 @@ class BatchBroker:
         (topic,) = request.topics
         error = self.habits.create_error
         if error is ErrorCode.none:
-            assert [(one.partition_index, len(one.broker_ids)) for one in topic.assignments] == [(0, 1)]
+            assert [(assignment.partition_index, len(assignment.broker_ids)) for assignment in topic.assignments] == [
+                (0, 1)
+            ]
             self.with_topic(topic.name)
         result = _make(
             schema,
@@ -205,7 +207,7 @@ class BatchBroker:
         return _make(schema, "CreateTopicsResponse", throttle_time=NO_TIME, topics=(result,))
 
     def delete(self, request: Entity, schema: Any) -> Entity:
-        names = request.topic_names if hasattr(request, "topic_names") else [one.name for one in request.topics]
+        names = request.topic_names if hasattr(request, "topic_names") else [topic.name for topic in request.topics]
         results = []
         for name in names:
             error = self.habits.delete_error
@@ -258,13 +260,13 @@ class BatchBroker:
             return habits.write_error, -1
         if len(batches) > 1 and habits.refuses is not None:
             return habits.refuses, -1
-        bad = [number for number, one in enumerate(batches) if habits.checks and not _is_sound(one)]
+        bad = [number for number, batch in enumerate(batches) if habits.checks and not _is_sound(batch)]
         base = log.end
         if bad:
             if habits.in_part:
                 self._store(log, batches[: bad[0]])
             return ErrorCode.corrupt_message, -1
-        if any(one[43:51] != b"\xff" * 8 for one in batches):
+        if any(batch[43:51] != b"\xff" * 8 for batch in batches):
             if habits.stamped_error is not ErrorCode.none:
                 return habits.stamped_error, -1
             if habits.stamps != "ignored" and (answer := self._sequenced(log, batches)):
@@ -277,7 +279,7 @@ class BatchBroker:
         """The answer if not all batches, which have one producer, are new; otherwise they are remembered."""
         habits, last = self.habits, log.known.setdefault(batches[0][43:53], deque(maxlen=5))
         remembered = {first: base for first, _, base in last}
-        firsts = [int.from_bytes(one[53:57], "big") for one in batches]
+        firsts = [int.from_bytes(batch[53:57], "big") for batch in batches]
         known = [first for first in firsts if first in remembered]
         if habits.stamps == "five only" and len(batches) > 5:
             return ErrorCode.out_of_order_sequence_number, -1
@@ -317,9 +319,9 @@ class BatchBroker:
             log.stored.append((log.end, b"".join(batches)))
             log.end += _count(batches[0])
             return
-        for one in batches:
-            log.stored.append((log.end, one))
-            log.end += _count(one)
+        for batch in batches:
+            log.stored.append((log.end, batch))
+            log.end += _count(batch)
 
     def end_offset(self, request: Entity, schema: Any) -> Entity:
         (topic,) = request.topics

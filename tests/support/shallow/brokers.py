@@ -142,7 +142,7 @@ class TargetBroker:
     def _metadata(self, frame: bytes) -> bytes:
         _, request = decode_request(frame, load_request_schema(api_key(frame), version(frame)))
         self.asked.append(request)
-        ids = [one.topic_id for one in request.topics]
+        ids = [topic.topic_id for topic in request.topics]
         topics = {one: (self.topics[one], 1) for one in ids if one in self.topics}
         schema = load_response_schema(api_key(frame), version(frame))
         return response_frame(metadata(schema, topics, self.cluster_id), correlation_id(frame))

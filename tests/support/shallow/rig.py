@@ -108,9 +108,9 @@ class Producer(Peer):
         """Error code and base offset by partition."""
         answer = await self.answer()
         return {
-            one.index: (one.error_code, one.base_offset)
+            partition_response.index: (partition_response.error_code, partition_response.base_offset)
             for topic in answer.responses
-            for one in topic.partition_responses
+            for partition_response in topic.partition_responses
         }
 
 
@@ -169,9 +169,9 @@ class Consumer(Peer):
     async def record_sets(self) -> dict[Place, bytes]:
         answer = await self.answer()
         return {
-            (topic_of(topic), one.partition_index): bytes(one.records or b"")
+            (topic_of(topic), partition.partition_index): bytes(partition.records or b"")
             for topic in answer.responses
-            for one in topic.partitions
+            for partition in topic.partitions
         }
 
     async def record_set(self) -> bytes:

@@ -82,7 +82,7 @@ def _document(
     return {
         "state-dir": str(work / "state"),
         "cluster": [_cluster(plan, name, cluster, security) for name, cluster in clusters.items()],
-        "listener": [{**one, **(security.listener() if security else {})} for one in listeners.values()],
+        "listener": [{**listener, **(security.listener() if security else {})} for listener in listeners.values()],
         **({"capture": {"directory": str(index_directory(work))}} if plan.shoal.capture else {}),
     }
 

@@ -109,7 +109,9 @@ class Comparison:
         if self._is_exact:
             return {NONE: [f"{self.name}/{partition}@{offset}" for partition, offset in findings.doubled]}
         logs: dict[int, list[Batch]] = {}
-        old = any(one.age_s and (one.cluster, one.topic) == self.topic.key for one in self._plan.producers)
+        old = any(
+            producer.age_s and (producer.cluster, producer.topic) == self.topic.key for producer in self._plan.producers
+        )
         doubled = []
         for partition, offset in findings.doubled:
             if partition not in logs:

@@ -158,17 +158,17 @@ class RowMaker:
     def produced(self, request: Request, answered: Answered, said: Mapping[tuple[Topic, int], tuple[int, int]]) -> int:
         """Rows of a request other than Fetch, with error code and base offset per partition. Returns the number of
         batches."""
-        usual = [one for one in request.partitions if not isinstance(one, PartitionRows)]
+        usual = [rows for rows in request.partitions if not isinstance(rows, PartitionRows)]
         if usual and len(usual) == len(request.partitions):
             self._usual(request, answered, usual, said)
             return len(usual)
-        partitions = [as_rows(one) for one in request.partitions]
-        for one in partitions:
-            self._produced(request, answered, one, said.get((one.topic, one.partition), _NOTHING_SAID))
+        partitions = [as_rows(rows) for rows in request.partitions]
+        for rows in partitions:
+            self._produced(request, answered, rows, said.get((rows.topic, rows.partition), _NOTHING_SAID))
         if not partitions:
             error = next((error for error, _ in said.values() if error), 0) if said else UNKNOWN_ERROR
             self.request(request, answered, _DIRECTIONS.get(request.api_key, Direction.OTHER), error)
-        return sum(len(one.tails) for one in partitions)
+        return sum(len(rows.tails) for rows in partitions)
 
     def _produced(self, request: Request, answered: Answered, one: PartitionRows, said: tuple[int, int]) -> None:
         error, offset = said

@@ -238,9 +238,9 @@ class Tap:
         if answered is NO_ANSWER:
             request.note = RequestAnnotation(treatment=Treatment(handling=Handling.RAW, reason=otherwise.reason))
             return
-        self._room += sum(len(one.tails) for one in partitions)
-        for one in partitions:
-            self._make.judged(request, answered, one, verdicts.get((one.topic, one.partition), otherwise))
+        self._room += sum(len(rows.tails) for rows in partitions)
+        for rows in partitions:
+            self._make.judged(request, answered, rows, verdicts.get((rows.topic, rows.partition), otherwise))
         if not partitions:
             self._make.request(request, answered, Direction.FETCHED, error)
 
@@ -302,7 +302,9 @@ class Tap:
         """Names used so far have changed."""
         self._make.software = self._requests.software
         self._requests.forget()
-        self._waiting = deque(one[0].as_request(one) if isinstance(one, tuple) else one for one in self._waiting)
+        self._waiting = deque(
+            waiting[0].as_request(waiting) if isinstance(waiting, tuple) else waiting for waiting in self._waiting
+        )
 
     def _hold(self, batches: int) -> bool:
         if batches > self._room:
@@ -344,14 +346,14 @@ class Tap:
         self._room += batches if request.acks else 0
 
     def _fetched(self, request: Request, answered: Answered, answer: AnswerWalker) -> None:
-        partitions = [as_rows(one) for one in answer.partitions]
+        partitions = [as_rows(rows) for rows in answer.partitions]
         if request.note.judged:
             self._judge(request.correlation_id, {})  # an earlier one that was never judged
             if not self._hold(answer.batches):
                 partitions = []
             self._unjudged[request.correlation_id] = (request, answered, partitions, answer.error)
             return
-        for one in partitions:
-            self._make.batches(request, answered, Direction.FETCHED, request.note.treatment, one)
+        for rows in partitions:
+            self._make.batches(request, answered, Direction.FETCHED, request.note.treatment, rows)
         if not partitions:
             self._make.request(request, answered, Direction.FETCHED, answer.error)

@@ -116,7 +116,7 @@ class Known:
     """`ranges`: of one source partition in one target partition, ascending by target offset."""
 
     def __init__(self, ranges: Sequence[AppendedRange]) -> None:
-        self._by_target = [_Piece(one.target_first, one.target_end, one.source_first) for one in ranges]
+        self._by_target = [_Piece(known.target_first, known.target_end, known.source_first) for known in ranges]
         turned = (_Piece(piece.other, piece.other_end, piece.first) for piece in self._by_target)
         self._by_source = _last_copies(turned)
         # Per piece: the first target offset of all pieces from it on.

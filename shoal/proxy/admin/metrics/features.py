@@ -28,13 +28,13 @@ def _counters(kind: type[PathStatistics], rows: dict[str, tuple[str, str]]) -> t
 
 
 def _field(kind: type[PathStatistics], field: str) -> Read:
-    return lambda snapshot: [((name,), getattr(one, field)) for name, one in of_path(kind, snapshot)]
+    return lambda snapshot: [((name,), getattr(statistics, field)) for name, statistics in of_path(kind, snapshot)]
 
 
 def _reasons(kind: type[PathStatistics], field: str) -> Read:
     def read(snapshot: Snapshot) -> Values:
-        for name, one in of_path(kind, snapshot):
-            for reason, count in getattr(one, field).items():
+        for name, statistics in of_path(kind, snapshot):
+            for reason, count in getattr(statistics, field).items():
                 yield (name, code(reason)), count
 
     return read
@@ -42,9 +42,9 @@ def _reasons(kind: type[PathStatistics], field: str) -> Read:
 
 def _mismatches(snapshot: Snapshot) -> Values:
     """Each kind from the start: an alert must see the first one as an increase."""
-    for name, one in of_path(ShallowStatistics, snapshot):
+    for name, statistics in of_path(ShallowStatistics, snapshot):
         for kind in Mismatch:
-            yield (name, code(kind)), one.mismatches.get(kind, 0)
+            yield (name, code(kind)), statistics.mismatches.get(kind, 0)
 
 
 def _topics(snapshot: Snapshot) -> Values:

@@ -64,9 +64,9 @@ class Metric:
 def of_path(kind: type[S], snapshot: Snapshot) -> Iterator[tuple[str, S]]:
     """The listeners whose path has such counters."""
     for listener in snapshot.listeners:
-        for one in listener.path:
-            if isinstance(one, kind):
-                yield listener.name, one
+        for statistics in listener.path:
+            if isinstance(statistics, kind):
+                yield listener.name, statistics
 
 
 def code(reason: Enum) -> str:

@@ -26,7 +26,7 @@ _PARTITION = ("listener", "topic", "partition")
 
 def lags(listener: ListenerStatistics, *, by_topic: bool) -> list[LabelledLag]:
     """By topic: at most `MOST_PARTITIONS`. Else the whole listener's, without names."""
-    found = next((one for one in listener.path if isinstance(one, MirrorStatistics)), None)
+    found = next((statistics for statistics in listener.path if isinstance(statistics, MirrorStatistics)), None)
     partitions = {} if found is None else found.worst()
     if by_topic:
         worst = nlargest(MOST_PARTITIONS, partitions.items(), key=_how_far)

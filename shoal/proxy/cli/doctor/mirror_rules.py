@@ -140,15 +140,15 @@ def check_loop(case: Case) -> Iterator[Finding]:
     back = next((other for other in case.flows if (other.source, other.target) == (flow.target, flow.source)), None)
     if back is None or not (_is_identity(flow) and _is_identity(back)):
         return
-    names, others = (_topics(one) for one in (flow, back))
-    shared = [one for one in names for other in others if _overlap(one, other)]
+    names, others = (_topics(end) for end in (flow, back))
+    shared = [name for name in names for other in others if _overlap(name, other)]
     policy = flow.find("connector", "replication.policy.class")
     assert policy is not None
     what = f"{flow.name} and {back.name} both copy topics under their own names"
     if shared:
         why = f"{what}, and {shared[0]} is in both: its records are copied in a circle forever. Separate the topics"
         yield case.finding(Severity.MUST, policy, why, *_distinct(case, flow, back))
-    elif not any(all(map(_LITERAL.match, one)) for one in (names, others)):
+    elif not any(all(map(_LITERAL.match, patterns)) for patterns in (names, others)):
         why = (
             f"{what}: records of a topic in both are copied in a circle forever. Make sure that no topic matches both "
             f"{', '.join(names)} and {', '.join(others)}"

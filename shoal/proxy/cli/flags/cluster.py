@@ -94,7 +94,7 @@ def used_pair(flags: argparse.Namespace) -> UsedPair:
     security = {side: cluster_security(flags, f"{side}-") for side in _ADDRESSES}
     bootstraps = {side: getattr(flags, f"{side}_bootstrap") for side in _ADDRESSES}
     if flags.config is not None:
-        if any(one for both in security.values() for one in both):
+        if any(option for both in security.values() for option in both):
             raise OperatorError.of("-c", "is given together with TLS or SASL flags: the file has these settings")
         return UsedPair(
             *(

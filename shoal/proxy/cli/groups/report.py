@@ -92,7 +92,7 @@ class Report:
     def _summary(self) -> str:
         if not self._groups:
             return _NOTHING
-        copied, in_place, ahead = (self._counts[one] for one in (Verdict.COPY, Verdict.IN_PLACE, Verdict.AHEAD))
+        copied, in_place, ahead = (self._counts[verdict] for verdict in (Verdict.COPY, Verdict.IN_PLACE, Verdict.AHEAD))
         what = "to copy" if self.dry_run else "copied"
         return (
             f"{counted(self._groups, 'group')}: {counted(copied, 'offset')} {what}, {in_place} in place, {ahead} kept"

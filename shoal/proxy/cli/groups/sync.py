@@ -62,7 +62,7 @@ def open_sync(
 ) -> Iterator[GroupSync]:
     """Raises OperatorError."""
     patience = min(options.seconds, _ANSWER_SECONDS)
-    theirs, ours = (brokers_of(*one, client_id=_CLIENT_ID, patience=patience) for one in (source, target))
+    theirs, ours = (brokers_of(*cluster, client_id=_CLIENT_ID, patience=patience) for cluster in (source, target))
     with closing(theirs), closing(ours):
         yield GroupSync(theirs, ours, options)
 

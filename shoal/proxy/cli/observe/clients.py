@@ -92,9 +92,9 @@ def _software(client: Client) -> str:
 def _apis(client: Client) -> Iterator[str]:
     yield ""
     yield f"{printable(_name(client))} at {printable(client.host)} ({printable(_software(client))}):"
-    for one in client.apis:
-        newest = f"-v{one.newest}" if one.newest > one.oldest else ""
-        yield f"  {printable(one.api)} v{one.oldest}{newest}"
+    for api in client.apis:
+        newest = f"-v{api.newest}" if api.newest > api.oldest else ""
+        yield f"  {printable(api.api)} v{api.oldest}{newest}"
     if client.other_apis:
         yield "  others, which Shoal does not know"
 

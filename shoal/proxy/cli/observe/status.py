@@ -61,14 +61,17 @@ def _show(status: Status, ready: Ready, found: list[str]) -> None:
     since = f"{status.started.replace('T', ' ').removesuffix('Z')} UTC"
     say(printable(f"Shoal {status.version} on {status.host} (pid {status.pid}), {status.state} since {since}"))
     say("healthy" if not found else f"NOT HEALTHY: {counted(len(found), 'problem')}")
-    for one in found:
-        say(f"  - {printable(one)}")
+    for problem in found:
+        say(f"  - {printable(problem)}")
     columns = ("listener", "mode", "address", "cluster", ">clients", ">in flight", ">requests", ">received", ">sent")
     say("")
     show(table(columns, map(_listener, status.listeners)))
     say("")
     show(
-        table(("cluster", "brokers", "state"), (_cluster(one, ready.clusters.get(one.name)) for one in status.clusters))
+        table(
+            ("cluster", "brokers", "state"),
+            (_cluster(cluster, ready.clusters.get(cluster.name)) for cluster in status.clusters),
+        )
     )
     if status.workers:
         say("")
@@ -77,7 +80,10 @@ def _show(status: Status, ready: Ready, found: list[str]) -> None:
         _show_mirrors(listener)
     if status.certificates:
         say("")
-        rows = ((one.where, one.file, one.subject, one.expires) for one in status.certificates)
+        rows = (
+            (certificate.where, certificate.file, certificate.subject, certificate.expires)
+            for certificate in status.certificates
+        )
         show(table(("certificate of", "file", "subject", "expires"), rows))
 
 
@@ -104,8 +110,15 @@ def _show_mirrors(listener: Listener) -> None:
     if listener.mirrors:
         say("")
         rows = (
-            (one.mirror, listener.name, one.partitions, one.lag_records, bytes_text(one.lag_bytes), one.lag_seconds)
-            for one in listener.mirrors
+            (
+                mirror.mirror,
+                listener.name,
+                mirror.partitions,
+                mirror.lag_records,
+                bytes_text(mirror.lag_bytes),
+                mirror.lag_seconds,
+            )
+            for mirror in listener.mirrors
         )
         show(table(("mirror", "listener", ">partitions", ">behind, records", ">bytes", ">seconds"), rows))
     if listener.same_offsets is not None:

@@ -118,25 +118,25 @@ def _line(look: Look) -> str:
         return printable(f"{at} no answer: {look.silent}")
     every = look.rates
     parts = [
-        f"{look.status.state}, {counted(sum(one.listener.connections for one in every), 'client')}",
-        f"{sum(one.requests for one in every):.0f} requests/s",
-        f"{bytes_text(sum(one.received for one in every))}/s received",
-        f"{bytes_text(sum(one.sent for one in every))}/s sent",
+        f"{look.status.state}, {counted(sum(row.listener.connections for row in every), 'client')}",
+        f"{sum(row.requests for row in every):.0f} requests/s",
+        f"{bytes_text(sum(row.received for row in every))}/s received",
+        f"{bytes_text(sum(row.sent for row in every))}/s sent",
     ]
-    mirrors = [mirror for one in every for mirror in one.listener.mirrors]
+    mirrors = [mirror for row in every for mirror in row.listener.mirrors]
     if mirrors:
         behind = max(mirror.lag_seconds for mirror in mirrors)
         parts.append(f"behind by {sum(mirror.lag_records for mirror in mirrors)} records ({behind:g} s)")
-    parts += [f"raw: {text}" for text in [_counts(one.raw for one in every)] if text]
-    parts += [f"failed: {text}" for text in [_counts(one.failed for one in every)] if text]
+    parts += [f"raw: {text}" for text in [_counts(row.raw for row in every)] if text]
+    parts += [f"failed: {text}" for text in [_counts(row.failed for row in every)] if text]
     parts += [f"{counted(len(look.problems), 'problem')}: {look.problems[0]}"] if look.problems else []
     return printable(f"{at} {', '.join(parts)}")
 
 
 def _counts(every: Iterable[object]) -> str:
     total: Counter[str] = Counter()
-    for one in every:
-        total.update(one)  # type: ignore[call-overload]
+    for row in every:
+        total.update(row)  # type: ignore[call-overload]
     return ", ".join(f"{name} {number}" for name, number in total.most_common())
 
 
@@ -203,7 +203,7 @@ def _screen(look: Look, where: str) -> RenderableType:
         parts.append(Text(printable(f"no answer: {look.silent}"), style="bold red"))
     columns = ("listener", "mode", ">clients", ">in flight", ">requests/s", ">received/s", ">sent/s", "raw, failed")
     parts += [Text(), table(columns, map(_row, look.rates))]
-    mirrors = [(one.listener.name, mirror) for one in look.rates for mirror in one.listener.mirrors]
+    mirrors = [(row.listener.name, mirror) for row in look.rates for mirror in row.listener.mirrors]
     if mirrors:
         rows = (
             (
@@ -217,11 +217,11 @@ def _screen(look: Look, where: str) -> RenderableType:
             for name, mirror in mirrors
         )
         parts += [Text(), table(("mirror", "listener", ">partitions", ">behind, records", ">bytes", ">seconds"), rows)]
-    raw = [topic for one in look.rates for topic in unwrapped(one.listener)]
+    raw = [topic for row in look.rates for topic in unwrapped(row.listener)]
     if raw:
         parts += [Text(), table(("mirror", "topic", "state", "why it is not wrapped"), raw[:_MOST_ROWS])]
     parts.append(Text())
-    parts += [Text(printable(one), style="red") for one in look.problems[:_MOST_ROWS]]
+    parts += [Text(printable(problem), style="red") for problem in look.problems[:_MOST_ROWS]]
     return Group(*parts, Text("" if look.problems or look.silent else "healthy", style="green"))
 
 

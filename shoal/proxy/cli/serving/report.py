@@ -53,8 +53,8 @@ def report(before: Snapshot, now: Snapshot) -> list[Line]:
     lines = []
     for listener in now.server.listeners:
         past = earlier.get(listener.name)
-        paths = {type(one): one for one in (past.path if past else ())}
-        path = [one.since(paths.get(type(one))) for one in listener.path]
+        paths = {type(statistics): statistics for statistics in (past.path if past else ())}
+        path = [statistics.since(paths.get(type(statistics))) for statistics in listener.path]
         change = _Change(past, listener, path, now.at - before.at)
         if change.happened:
             lines.append(Line(f"{listener.name}: {change.text()}", change.values(), Kind.LISTENER))
@@ -101,7 +101,7 @@ class _Change(NamedTuple):
         values = self.values()
         size = self.traffic("from_client") + self.traffic("to_client")
         is_chatter = size < _CHATTER * self.seconds * max(self.now.active, 1)
-        news = any(values[key] for key in _HAPPENED) or any(one.happened for one in self.path)
+        news = any(values[key] for key in _HAPPENED) or any(statistics.happened for statistics in self.path)
         return news or not is_chatter
 
     def traffic(self, name: str) -> int:
@@ -134,12 +134,12 @@ class _Change(NamedTuple):
             "state_errors": self.state_errors,
             **{name: self.traffic(name) for name in _TRAFFIC},
             **_NOTHING_SHALLOW,
-            **dict(chain.from_iterable(one.values().items() for one in self.path)),
+            **dict(chain.from_iterable(statistics.values().items() for statistics in self.path)),
         }
 
     def text(self) -> str:
-        flow = [text for one in self.path for text in one.flow(self.seconds)] or self._plain()
-        details = (text for one in self.path for text in one.details())
+        flow = [text for statistics in self.path for text in statistics.flow(self.seconds)] or self._plain()
+        details = (text for statistics in self.path for text in statistics.details())
         return "; ".join([*flow, *details, *self._trouble(), ", ".join(self._now())])
 
     def _now(self) -> Iterator[str]:

@@ -99,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
     if flags.reset_file is not None:
         _write(flags.reset_file, found)
     _print(flags, found, unknown)
-    return MUST_CHANGE if unknown or not all(one.answer.why.is_exact for one in found) else OK
+    return MUST_CHANGE if unknown or not all(translated.answer.why.is_exact for translated in found) else OK
 
 
 def _check(flags: argparse.Namespace) -> None:
@@ -156,8 +156,10 @@ def _clusters(
         )
         return sources, {pair.listener: targets[0] for pair in pairs if targets}, Limits()
     by_name = {cluster.name: cluster for cluster in settings.clusters}
-    wrapping = dict.fromkeys(one.cluster for one in settings.listeners if one.mode is Mode.WRAP)
-    unwrapping = {one.name: by_name[one.cluster] for one in settings.listeners if one.mode is Mode.UNWRAP}
+    wrapping = dict.fromkeys(listener.cluster for listener in settings.listeners if listener.mode is Mode.WRAP)
+    unwrapping = {
+        listener.name: by_name[listener.cluster] for listener in settings.listeners if listener.mode is Mode.UNWRAP
+    }
     return [by_name[name] for name in wrapping], unwrapping, settings.limits
 
 
@@ -179,14 +181,19 @@ async def _translated(
             for cluster in {cluster.name: cluster for cluster in (*sources, *targets.values())}.values()
         }
         if may_read:
-            hint = await _identify(pairs, [made[one.name] for one in sources], _named(targets, made), readers) or hint
+            hint = (
+                await _identify(pairs, [made[source.name] for source in sources], _named(targets, made), readers)
+                or hint
+            )
         committed = list[_Committed]()
         if flags.group is not None:
-            asked = list(_named(targets, made).values()) if flags.to_source else [made[one.name] for one in sources]
+            asked = (
+                list(_named(targets, made).values()) if flags.to_source else [made[source.name] for source in sources]
+            )
             committed = await _committed(flags, asked, settings, {pair.target for pair in pairs})
-        by_name = {one.name: made[one.name] for one in sources}
+        by_name = {source.name: made[source.name] for source in sources}
         pairs = [_with_ids(pair, by_name.get(pair.source.cluster), targets, made) for pair in pairs]
-        chosen, others = _at(flags, pairs, targets, {one.identity: one.name for one in made.values()})
+        chosen, others = _at(flags, pairs, targets, {reader.identity: reader.name for reader in made.values()})
         translator = Translator(
             chosen,
             sources=readers.sources,
@@ -307,7 +314,7 @@ def _partition(text: str, known: Sequence[TopicPartition]) -> TopicPartition:
         raise OperatorError.of(text, "is not TOPIC-PARTITION, as in orders-0")
     partition = TopicPartition(topic, int(number))
     if partition not in known:
-        names = sorted(f"{one.topic}-{one.partition}" for one in known)
+        names = sorted(f"{copy.topic}-{copy.partition}" for copy in known)
         more = f", and {len(names) - 10} more" if len(names) > 10 else ""
         have = f"{did_you_mean(text, names)}known: {listed(names[:10])}{more}" if names else "nothing is known yet"
         what = f"Shoal knows no offsets of this partition in this direction ({SAME_OFFSETS}); {have}"
@@ -323,8 +330,8 @@ async def _all(
     for partition, offset, given, origins in asked:
         answers = await translator.translate(partition, offset if given is None else given, origins)
         if given is None:
-            answers = [replace(one, answer=one.answer.in_doubt()) for one in answers]
-        found += [replace(one, asked=offset) for one in answers]
+            answers = [replace(answer, answer=answer.answer.in_doubt()) for answer in answers]
+        found += [replace(answer, asked=offset) for answer in answers]
         if not answers and partition not in others:
             unknown.append(Unknown(partition, offset))
     return found, unknown
@@ -335,7 +342,7 @@ async def _all(
 
 def _write(file: Path, found: Sequence[Translated]) -> None:
     """Raises OperatorError."""
-    clusters = sorted({one.other_cluster for one in found})
+    clusters = sorted({translated.other_cluster for translated in found})
     if len(clusters) > 1:
         what = f"the offsets are of several clusters ({', '.join(clusters)}): write a file for each, with --at"
         raise OperatorError.of("--reset-file", what)
@@ -348,10 +355,10 @@ def _write(file: Path, found: Sequence[Translated]) -> None:
 def _print(flags: argparse.Namespace, found: Sequence[Translated], unknown: Sequence[Unknown]) -> None:
     if flags.json:
         left = [{"topic": topic, "partition": number, "offset": asked} for (topic, number), asked in unknown]
-        document = {"group": flags.group, "offsets": [one.values() for one in found], "unknown": left}
+        document = {"group": flags.group, "offsets": [translated.values() for translated in found], "unknown": left}
         say(json.dumps(document))
         return
-    for one in found:
-        say(line(one))
+    for translated in found:
+        say(line(translated))
     for missing in unknown:
         say(unknown_line(missing))

@@ -83,8 +83,8 @@ def unknown_line(unknown: Unknown) -> str:
 def reset_lines(found: Iterable[Translated]) -> list[str]:
     """The lower bound, if it is not exact: it misses nothing. So does the lowest, if topics were merged."""
     lowest: dict[TopicPartition, int] = {}
-    for one in found:
-        lowest[one.other] = min(one.answer.low, lowest.get(one.other, one.answer.low))
+    for translated in found:
+        lowest[translated.other] = min(translated.answer.low, lowest.get(translated.other, translated.answer.low))
     return [f"{topic},{number},{offset}\n" for (topic, number), offset in lowest.items()]
 
 

@@ -166,7 +166,9 @@ class ClusterReader:
                 name = f"{partition.topic}-{partition.partition}"
                 raise Cannot(f"cluster {self.name!r} answers {error_name(answer.error_code)} for {name}")
             listed = read_fetch_response(frame, OWN_VERSION).aborted
-            transactions = AbortedTransactions([(one.producer_id, one.first_offset) for one in listed])
+            transactions = AbortedTransactions(
+                [(transaction.producer_id, transaction.first_offset) for transaction in listed]
+            )
             following = at
             for batch in split(frame, answer.start, answer.end).spans:
                 if batch.magic < 2:

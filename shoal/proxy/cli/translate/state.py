@@ -53,7 +53,7 @@ def _load(path: Path) -> list[Pair]:
         raise OperatorError.of(str(path), f"cannot be read: {error}") from None
     pairs, known = list[Pair](), state.known
     for target, source in known.pairs():
-        ranges = [one for one in known.ranges(target) if one.source == source]
+        ranges = [appended for appended in known.ranges(target) if appended.source == source]
         pair = Pair(listener=path.stem, target_cluster=state.cluster, source=source, target=target, known=Known(ranges))
         pairs.append(pair)
     return pairs

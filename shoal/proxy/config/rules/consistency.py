@@ -166,11 +166,11 @@ def _port_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     bindings = [b for i, listener in enumerate(settings.listeners) for b in _bindings(listener, i, where)]
     if (admin := settings.admin.listen) is not None:
         bindings.append(_Binding(admin.host, admin.port, admin.port, "admin.listen"))
-    for one, other in itertools.combinations(bindings, 2):
-        same_host = one.host == other.host or {one.host, other.host} & set(WILDCARDS)
-        if same_host and one.first <= other.last and other.first <= one.last:
-            shared = max(one.first, other.first)
-            what = f"port {shared} is also used by {one.where} ({one}): choose ports that do not overlap"
+    for binding, other in itertools.combinations(bindings, 2):
+        same_host = binding.host == other.host or {binding.host, other.host} & set(WILDCARDS)
+        if same_host and binding.first <= other.last and other.first <= binding.last:
+            shared = max(binding.first, other.first)
+            what = f"port {shared} is also used by {binding.where} ({binding}): choose ports that do not overlap"
             yield Problem(f"{other.where} ({other})", what)
 
 
@@ -299,9 +299,9 @@ def _legacy_problems(listener: ListenerSettings, limits: Limits) -> Iterator[tup
 
 
 def _capture(settings: Settings) -> Iterator[Problem]:
-    for place, one in (("capture", settings.capture), ("capture.raw", settings.raw_capture)):
-        if one is not None and 0 < one.max_bytes < 2 * one.max_file_bytes:
-            what = f"{one.max_bytes} is below twice max-file-bytes ({one.max_file_bytes}): room for two files"
+    for place, capture in (("capture", settings.capture), ("capture.raw", settings.raw_capture)):
+        if capture is not None and 0 < capture.max_bytes < 2 * capture.max_file_bytes:
+            what = f"{capture.max_bytes} is below twice max-file-bytes ({capture.max_file_bytes}): room for two files"
             yield Problem(f"{place}.max-bytes", what)
 
 
@@ -332,9 +332,10 @@ def _shares(settings: Settings, where: Where) -> Iterator[Problem]:
             if problem not in known:
                 yield Problem(problem.where, f"{problem.what} (a part of 1/{settings.workers}: see workers)")
     least = settings.workers + 1
-    for place, one in (("capture", settings.capture), ("capture.raw", settings.raw_capture)):
-        if one is not None and 0 < one.max_bytes < least * one.max_file_bytes:
-            what = f"{one.max_bytes} is below {least} times max-file-bytes ({one.max_file_bytes}): each worker has one"
+    for place, capture in (("capture", settings.capture), ("capture.raw", settings.raw_capture)):
+        if capture is not None and 0 < capture.max_bytes < least * capture.max_file_bytes:
+            most = f"{least} times max-file-bytes ({capture.max_file_bytes})"
+            what = f"{capture.max_bytes} is below {most}: each worker has one"
             yield Problem(f"{place}.max-bytes", what)
 
 

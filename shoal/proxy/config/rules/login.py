@@ -23,7 +23,7 @@ _BEARER = "OAUTHBEARER"
 
 def login_problems(settings: Settings) -> Iterator[tuple[int, str, str]]:
     """(index of the listener, key, what is wrong)."""
-    credentials = {cluster.name: [one.name for one in cluster.credentials] for cluster in settings.clusters}
+    credentials = {cluster.name: [login.name for login in cluster.credentials] for cluster in settings.clusters}
     for index, listener in enumerate(settings.listeners):
         found = [*_principals(listener, credentials.get(listener.cluster, []))]
         if listener.sasl is not None:
@@ -32,7 +32,7 @@ def login_problems(settings: Settings) -> Iterator[tuple[int, str, str]]:
 
 
 def _mechanisms(sasl: ListenerSasl) -> Iterator[tuple[str, str]]:
-    with_passwords = [one for one in sasl.mechanisms if one != _BEARER]
+    with_passwords = [mechanism for mechanism in sasl.mechanisms if mechanism != _BEARER]
     if not sasl.mechanisms:
         yield "sasl.mechanisms", 'is empty: name at least one, for example ["SCRAM-SHA-512"]'
     if with_passwords and sasl.users is None:

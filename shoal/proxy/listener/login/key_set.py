@@ -42,7 +42,7 @@ _OK: Final = 200
 
 _CURVES: Final = {"P-256": ("ES256",), "P-384": ("ES384",), "P-521": ("ES512",)}
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
-ALGORITHMS: Final = frozenset({*_RSA, *(one for of_curve in _CURVES.values() for one in of_curve), "EdDSA"})
+ALGORITHMS: Final = frozenset({*_RSA, *(name for of_curve in _CURVES.values() for name in of_curve), "EdDSA"})
 _LEAST_RSA_BITS: Final = 2048
 
 
@@ -60,7 +60,7 @@ def read_keys(text: str | bytes) -> tuple[Key, ...]:
     """Keys that Shoal cannot use are left out. Raises Unusable if there is no other."""
     try:
         written = json.loads(text)["keys"]
-        keys = tuple(key for one in written[:_MOST_KEYS] if (key := _read_key(one)) is not None)
+        keys = tuple(key for jwk in written[:_MOST_KEYS] if (key := _read_key(jwk)) is not None)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         raise Unusable("it is not a JSON Web Key Set") from None
     if not keys:
@@ -75,7 +75,7 @@ def _read_key(written: dict[str, Any]) -> Key | None:
     kinds = {"RSA": _RSA, "OKP": ("EdDSA",), "EC": _CURVES.get(written.get("crv", ""), ())}
     algorithms = kinds.get(written.get("kty", ""), ())
     if "alg" in written:
-        algorithms = tuple(one for one in algorithms if one == written["alg"])
+        algorithms = tuple(algorithm for algorithm in algorithms if algorithm == written["alg"])
     if not algorithms or written.get("use", "sig") != "sig":
         return None
     try:
@@ -167,10 +167,10 @@ class KeySet:
 
 
 def _find(keys: tuple[Key, ...], kid: str | None, algorithm: str) -> Key | None:
-    fitting = [one for one in keys if algorithm in one.algorithms]
+    fitting = [key for key in keys if algorithm in key.algorithms]
     if kid is None:
         return fitting[0] if len(fitting) == 1 else None
-    return next((one for one in fitting if one.kid == kid), None)
+    return next((key for key in fitting if key.kid == kid), None)
 
 
 def _read_file(path: Path, where: str) -> tuple[Key, ...]:

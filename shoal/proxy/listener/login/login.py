@@ -296,7 +296,7 @@ _LEAST_SESSION: Final = 1.0  # of a token that expires while it is checked
 
 
 def _warn_of_plaintext(sasl: ListenerSasl, listener: ListenerSettings) -> None:
-    readable = [_READABLE[one] for one in sasl.mechanisms if one in _READABLE]
+    readable = [_READABLE[mechanism] for mechanism in sasl.mechanisms if mechanism in _READABLE]
     if readable and listener.tls is None and listener.host not in _LOOPBACK:
         text = (
             f"listener {listener.name!r}: without [listener.tls], {' and '.join(readable)} can be read on the network"

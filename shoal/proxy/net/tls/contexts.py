@@ -150,8 +150,8 @@ def read_all(settings: Settings) -> list[TlsContext]:
     found: list[TlsContext] = []
     problems: list[Problem] = []
     sides: list[tuple[str, ListenerTls | ClusterTls | None, tuple[str, ...]]] = [
-        *((f"cluster {one.name!r}", one.tls, ()) for one in settings.clusters),
-        *((f"listener {one.name!r}", one.tls, one.client_names) for one in settings.listeners),
+        *((f"cluster {cluster.name!r}", cluster.tls, ()) for cluster in settings.clusters),
+        *((f"listener {listener.name!r}", listener.tls, listener.client_names) for listener in settings.listeners),
     ]
     for where, tls, names in sides:
         if tls is not None:

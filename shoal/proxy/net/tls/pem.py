@@ -180,7 +180,7 @@ def check_pair(chain: tuple[Certificate, ...], key: PrivateKeyTypes, purpose: st
     """The key fits the first certificate, which is for this purpose. Raises BadPem."""
     public = key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     if chain[0].public_key != public:
-        fits = next((number for number, one in enumerate(chain, 1) if one.public_key == public), None)
+        fits = next((number for number, certificate in enumerate(chain, 1) if certificate.public_key == public), None)
         if fits is not None:
             raise BadPem(
                 f"its first certificate is {chain[0].subject}, but the key fits certificate {fits}, "
@@ -196,12 +196,12 @@ def check_pair(chain: tuple[Certificate, ...], key: PrivateKeyTypes, purpose: st
 
 def chain_doubt(chain: tuple[Certificate, ...]) -> str | None:
     """Each certificate must be signed by the next one; not every client sorts them."""
-    for number, (one, signer) in enumerate(pairwise(chain), 2):
-        if not _has_signed(signer, one):
+    for number, (certificate, signer) in enumerate(pairwise(chain), 2):
+        if not _has_signed(signer, certificate):
             return (
-                f"its certificate {number}, {signer.subject}, has not signed the one before, {one.subject}, which is "
-                f"of {one.issuer}: some clients refuse such a chain. Put each CA after the certificate that it signed, "
-                "and remove others"
+                f"its certificate {number}, {signer.subject}, has not signed the one before, {certificate.subject}, "
+                f"which is of {certificate.issuer}: some clients refuse such a chain. Put each CA after the "
+                "certificate that it signed, and remove others"
             )
     return None
 

@@ -165,11 +165,11 @@ class Expiry:
         current: set[tuple[str, bytes]] = set()
         for where, loaded in used:
             due: dict[tuple[str, Path, int], list[Certificate]] = {}
-            for one in loaded.certificates:
-                key = (f"{where} {one.setting}", one.certificate.der)
+            for certificate in loaded.certificates:
+                key = (f"{where} {certificate.setting}", certificate.certificate.der)
                 current.add(key)
-                if (days := self._due(key, one, now)) is not None:
-                    due.setdefault((one.setting, one.file, days), []).append(one.certificate)
+                if (days := self._due(key, certificate, now)) is not None:
+                    due.setdefault((certificate.setting, certificate.file, days), []).append(certificate.certificate)
             found += [_notice(setting, file, days, expiring) for (setting, file, days), expiring in due.items()]
         self._reported = {key: value for key, value in self._reported.items() if key in current}
         return found

@@ -121,7 +121,7 @@ class BackgroundReads:
         if scope.cancelled_caught and trio.current_time() - began >= _LEAST_WAIT:
             self._note_silence(waited, began)
         found |= {key: _found(key, read) for key, read in waited.items()}
-        if not any(isinstance(one, Refused) and one.error_code == TRY_AGAIN for one in found.values()):
+        if not any(isinstance(result, Refused) and result.error_code == TRY_AGAIN for result in found.values()):
             self.release(found)
         return found
 
@@ -142,9 +142,9 @@ class BackgroundReads:
             if (partition := self._partitions.get(source)) is not None:
                 self.release(list(partition.reads))
         busy = sum(
-            one.wanted
-            for source, one in self._partitions.items()
-            if not one.is_silent and not self._queue.is_first(source)
+            reads.wanted
+            for source, reads in self._partitions.items()
+            if not reads.is_silent and not self._queue.is_first(source)
         )
         wanted = {source: sum(key.payload for key in keys if self._is_new(key)) for source, keys in grouped.items()}
         return self._queue.admit(wanted, busy, self._room(), now)

@@ -157,7 +157,9 @@ class ClaimChecks:
         What is read stays here until it is appended.
         """
         found = await self._reads.wait(keys, deadline)
-        if any(isinstance(one, Refused) and one.error_code == ErrorCode.INVALID_RECORD for one in found.values()):
+        if any(
+            isinstance(result, Refused) and result.error_code == ErrorCode.INVALID_RECORD for result in found.values()
+        ):
             await trio.sleep(_REFUSE_SECONDS)
         return found
 
@@ -216,7 +218,7 @@ class ClaimChecks:
             self._say_room(key.flow)
 
     def _say_room(self, flow: int) -> None:
-        self._stuck = {one for one in self._stuck if one != flow and self.kept.has_any(one)}
+        self._stuck = {stuck for stuck in self._stuck if stuck != flow and self.kept.has_any(stuck)}
         self._changed.set()
         self._changed = trio.Event()
 

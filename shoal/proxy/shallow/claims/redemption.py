@@ -39,7 +39,7 @@ class Redemption:
         self._checks = checks
         self._again = again
         self._have_left = have_left
-        read = sum(key.payload for key, one in again.items() if not isinstance(one, Refused))
+        read = sum(key.payload for key, result in again.items() if not isinstance(result, Refused))
         self._room = min(MAX_OUTER_BYTES - read, 2 * MAX_OUTER_BYTES - sum(key.payload for key in again))
 
     def find(self, key: EnvelopeKey) -> Found | None:
@@ -76,7 +76,9 @@ async def read_again(wanted: Mapping[EnvelopeKey, Sequence[ClaimChecks]], deadli
             asked.setdefault(checks, []).append(key)
         for checks, keys in asked.items():
             read = await checks.read(keys, deadline)
-            found |= {key: one for key, one in read.items() if not (_is_for_now(found.get(key)) and _is_refused(one))}
+            found |= {
+                key: result for key, result in read.items() if not (_is_for_now(found.get(key)) and _is_refused(result))
+            }
         wanted = {key: of[1:] for key, of in wanted.items() if len(of) > 1 and _is_refused(found[key])}
     return found
 

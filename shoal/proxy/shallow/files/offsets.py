@@ -282,5 +282,5 @@ def _lines(
     for target, begins, ranges in logs:
         if begins:
             yield json.dumps({"begins": [*target, begins]})
-        for one in ranges:
-            yield f"[{numbers[target, one.source]}, {one.target_first}, {one.source_first}, {one.records}]"
+        for known in ranges:
+            yield f"[{numbers[target, known.source]}, {known.target_first}, {known.source_first}, {known.records}]"

@@ -166,7 +166,7 @@ class MirrorMonitor:
             with trio.move_on_after(_ROUND_SECONDS) as scope:
                 await self._learn_topics()
                 for read_committed in (False, True):
-                    ours = [one for one in due if self._reads_committed(one[0], one[1]) is read_committed]
+                    ours = [copy for copy in due if self._reads_committed(copy[0], copy[1]) is read_committed]
                     if ours:
                         await self._ask_ends(ours, read_committed=read_committed)
             if scope.cancelled_caught:

@@ -206,7 +206,7 @@ class UnwrapPath:
             if has_waited and held.wants_answer:
                 connection.require_client()  # it may have sent it again over another connection
             work = self._prepare(connection, held, plans)
-            if any(isinstance(one, Retried) for one in work.values()):
+            if any(isinstance(step, Retried) for step in work.values()):
                 connection.require_client()  # also if it has waited elsewhere
             if work:
                 await self._unwrap(connection, held, plans, work)

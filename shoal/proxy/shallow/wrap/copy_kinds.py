@@ -119,7 +119,7 @@ class CopyKinds:
     # -- the questions -----------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        for topic in [topic for topic, one in self._asked.items() if now - one.wanted_at >= _FORGOTTEN_AFTER]:
+        for topic in [topic for topic, question in self._asked.items() if now - question.wanted_at >= _FORGOTTEN_AFTER]:
             del self._asked[topic]
             self.undecided.pop(topic, None)
         clusters = self._clusters
@@ -136,8 +136,8 @@ class CopyKinds:
             await self._decide(asked)
         except (NoAnswer, OperatorError) as error:
             why = f"the target does not say what its copy is: {error}" if isinstance(error, NoAnswer) else str(error)
-            for topic, one in asked.items():
-                self._say_undecided(topic, one, why)
+            for topic, question in asked.items():
+                self._say_undecided(topic, question, why)
         finally:
             self._is_asking = False
             if not self._asked:
@@ -158,12 +158,14 @@ class CopyKinds:
             raise NoAnswer("it demands a login, and Shoal has none")
         leaders.ask_again()
         with trio.move_on_after(_PATIENCE) as scope:
-            missing = await leaders.learn({name for one in asked.values() for name in one.names}) or frozenset()
+            missing = (
+                await leaders.learn({name for question in asked.values() for name in question.names}) or frozenset()
+            )
         if scope.cancelled_caught:
             raise NoAnswer(_SILENT)
         now, copies = trio.current_time(), dict[str, str | None]()
-        for topic, one in asked.items():
-            names = one.names[:1] if one.is_new(now) else one.names
+        for topic, question in asked.items():
+            names = question.names[:1] if question.is_new(now) else question.names
             copies[topic] = next((name for name in names if name not in missing or name in leaders.hidden), None)
         known = {copy for copy in copies.values() if copy is not None}  # two topics may have one
         wanted = [partition for copy in known for partition in leaders.partitions(copy)]
@@ -228,7 +230,11 @@ class CopyKinds:
             )
             log.warning("same-offsets-ordinary", extra=event(text, listener=name, topic=topic, copy=copy))
         elif topic not in self._kept:
-            odd = [str(one) for one in answers.values() if isinstance(one, str) or one.state is not State.ORDINARY]
+            odd = [
+                str(answer)
+                for answer in answers.values()
+                if isinstance(answer, str) or answer.state is not State.ORDINARY
+            ]
             self._say_undecided(topic, asked, f"{copy} of the target: {odd[0] if odd else _NO_LEADER}")
             return
         del self._asked[topic]

@@ -70,10 +70,10 @@ class MirrorAnswers:
             fetch.consumer.sessions.answered(fetch.request, fetch.asked, response.session_id)
         judgement = Judgement()
         self._source.followed.answered(connection, fetch, response)
-        with_records = [one for one in response.partitions if one.start != one.end]
-        refs = [PartitionRef(one.topic, one.partition) for one in with_records]
+        with_records = [row for row in response.partitions if row.start != row.end]
+        refs = [PartitionRef(row.topic, row.partition) for row in with_records]
         stopped = self._source.followed.stopped(connection, fetch, refs)
-        answered = (PartitionRef(one.topic, one.partition) for one in response.partitions)
+        answered = (PartitionRef(row.topic, row.partition) for row in response.partitions)
         ours = self._source.same_offsets.of(connection, fetch.consumer, answered)
         partitions = self._read(connection, fetch, frame, response, judgement, stopped, ours)
         if stopped and not partitions:
@@ -87,7 +87,7 @@ class MirrorAnswers:
         now = self._source.interlock.tick()
         review = rules.review(flow, partitions, waits, now)
         record_sets: list[tuple[FetchedPartition, Sequence[Buffer]]] = [
-            (one, ()) for one, ref in zip(with_records, refs, strict=True) if ref in stopped and ref not in ours
+            (row, ()) for row, ref in zip(with_records, refs, strict=True) if ref in stopped and ref not in ours
         ]
         if ours:
             context = partial(self._cover_context, connection, fetch)

@@ -33,7 +33,7 @@ class Sender:
         self._cluster = cluster
         self._topic = topic
         self._batches = batches
-        headers = [read_batch_header(one, 0, len(one)) for one in batches]
+        headers = [read_batch_header(batch, 0, len(batch)) for batch in batches]
         self._lasts = [header.last_offset for header in headers]
         gaps = [header.base_offset - last - 1 for header, last in zip(headers[1:], self._lasts, strict=False)]
         self._flagged = [starting(batches[0]), *map(flagged, batches[1:], gaps)]

@@ -76,8 +76,8 @@ class OldClient:
 
     def send(self, producer: str, topic: str, partition: int, records: Iterable[Record]) -> None:
         """See `outcomes` for the results."""
-        for one in records:
-            self._write(("send", producer, topic, partition, one.timestamp, _word(one.key), _word(one.value)))
+        for record in records:
+            self._write(("send", producer, topic, partition, record.timestamp, _word(record.key), _word(record.value)))
 
     def outcomes(self, producer: str) -> list[str]:
         """For each record sent since: its offset, "-" if the client does not return it, or "error ..."."""

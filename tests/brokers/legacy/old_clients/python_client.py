@@ -215,7 +215,7 @@ class OldPythonReader:
 
     def poll(self) -> Lines:
         polled = self._consumer.poll(timeout_ms=int(_POLL_S * 1000))
-        return [_python_line(one) for records in polled.values() for one in records]
+        return [_python_line(record) for records in polled.values() for record in records]
 
     def commit_polled(self) -> None:
         self._consumer.commit()

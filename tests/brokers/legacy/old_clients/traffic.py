@@ -85,8 +85,8 @@ def read(
 def as_seen(records: Iterable[Record], kind: Kind, *, partition: int = 0) -> list[Seen]:
     """The records that a client of this kind must see at offsets 0, 1, 2, ..., without timestamps if it has none."""
     return [
-        Seen(partition, at, one, CREATE_TIME)
+        Seen(partition, at, record, CREATE_TIME)
         if kind.timestamps
-        else Seen(partition, at, one._replace(timestamp=-1), NO_TIMESTAMP)
-        for at, one in enumerate(records)
+        else Seen(partition, at, record._replace(timestamp=-1), NO_TIMESTAMP)
+        for at, record in enumerate(records)
     ]

@@ -43,7 +43,7 @@ class Written:
             )
 
     def write(self, magic: int, codec: Codec, offset: int, messages: Sequence[Message]) -> bytes:
-        lines = [f"{one.timestamp} {_word(one.key)} {_word(one.value)}" for one in messages]
+        lines = [f"{message.timestamp} {_word(message.key)} {_word(message.value)}" for message in messages]
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(f"set {magic} {codec:d} {offset} {len(lines)}", *lines, sep="\n", file=self._process.stdin, flush=True)

@@ -121,8 +121,8 @@ async def by_offset(bootstrap: str, topic: str) -> dict[int, tuple[object, ...]]
     found: dict[int, tuple[object, ...]] = {}
 
     def take(messages: list[Message]) -> None:
-        for one in messages:
-            found[one.offset() or 0] = one.key(), one.value(), one.timestamp()
+        for message in messages:
+            found[message.offset() or 0] = message.key(), message.value(), message.timestamp()
 
     await read_all(bootstrap, topic, take)
     return found

@@ -207,7 +207,7 @@ async def test_connections_to_the_broker_that_are_cut_cost_nothing(pair: Pair, t
 
 
 def marks(records: Iterable[NewRecord]) -> list[int]:
-    return [hash((*one[:1], None, *one[1:3], ())) for one in records]
+    return [hash((*record[:1], None, *record[1:3], ())) for record in records]
 
 
 @pytest.mark.slow

@@ -120,7 +120,7 @@ async def copied(pair: Pair, topic: str, remote: str, process: Process, *, least
     async def complete() -> bool:
         nonlocal theirs
         theirs = await read_copy(pair.target.bootstrap, remote)
-        different = sum(len(set(one.fingerprints)) for one in theirs.partitions.values())
+        different = sum(len(set(partition.fingerprints)) for partition in theirs.partitions.values())
         ends = ((ours.partitions[one], theirs.partitions[one]) for one in range(PARTITIONS))
         return different >= least and all(
             there.fingerprints and there.fingerprints[-1] == here.fingerprints[-1] for here, there in ends

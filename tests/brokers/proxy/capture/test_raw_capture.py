@@ -104,11 +104,11 @@ async def test_only_what_mentions_the_topic_with_its_answer(
         assert read(stand.bootstrap, topic, partitions=2) == sent
     await stand.shoal.stop()
     frames = _frames(_file(tmp_path / "raw"))
-    asked, answered = ([one.frame for one in frames if one.sender is sender] for sender in Sender)
+    asked, answered = ([frame.frame for frame in frames if frame.sender is sender] for sender in Sender)
 
     assert {int.from_bytes(frame[4:6], "big") for frame in asked} == {0, 1}
     assert 0 <= len(asked) - len(answered) <= 2  # a consumer's last polls, on its brokers
-    assert not any(other.encode() in one.frame for one in frames)
+    assert not any(other.encode() in frame.frame for frame in frames)
     for value in (b"value 0.", b"value 99."):
         assert sum(value in frame for frame in asked) == 1
         assert any(value in frame for frame in answered)
@@ -131,10 +131,10 @@ async def test_credentials_are_not_in_the_file(
     path = _file(tmp_path / "raw")
     data, frames = path.read_bytes(), _frames(path)
 
-    logins = [one for one in frames if one.sender is Sender.CLIENT and one.frame[4:6] == b"\0\x24"]
+    logins = [frame for frame in frames if frame.sender is Sender.CLIENT and frame.frame[4:6] == b"\0\x24"]
     assert logins
     assert all(one.withheld for one in logins)
-    assert sum(one.withheld == "withheld: a SASL token" for one in frames) == 2
+    assert sum(frame.withheld == "withheld: a SASL token" for frame in frames) == 2
     assert topic.encode() in data
     secrets = [PASSWORD.encode(), *(base64.b64encode(b"x"[:pad] + PASSWORD.encode())[4:-4] for pad in (0, 1))]
     for secret in (*secrets, f"\0{USER}\0".encode(), f"n={USER},r=".encode(), b",p=", b"c=biws", b",i=4096"):

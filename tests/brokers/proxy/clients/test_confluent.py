@@ -144,9 +144,9 @@ def test_metadata_names_only_shoal(stand: Stand) -> None:
     admin = AdminClient(client_config(stand.bootstrap))
     metadata: Any = admin.list_topics(timeout=IN_TIME)
     ours = {(node, *stand.broker(node)) for node in stand.cluster.nodes}
-    assert {(one.id, one.host, one.port) for one in metadata.brokers.values()} == ours
+    assert {(broker.id, broker.host, broker.port) for broker in metadata.brokers.values()} == ours
     described: Any = admin.describe_cluster(request_timeout=IN_TIME).result()
-    assert {(one.id, one.host, one.port) for one in described.nodes} == ours
+    assert {(node.id, node.host, node.port) for node in described.nodes} == ours
 
 
 def _until_answered(expected: object, ask: Callable[[], object]) -> None:

@@ -47,7 +47,7 @@ async def test_records_are_produced_consumed_and_counted(brokers: Cluster, stand
     consumed = await _tool(stand, "ConsoleConsumer", *start, "--max-messages", "2000", "--timeout-ms", "30000")
     assert sorted(consumed.splitlines()) == sorted(lines)
     stored = read(brokers.bootstrap, topic, partitions=3)
-    assert sorted((one.value or b"").decode() for records in stored.values() for one in records) == sorted(lines)
+    assert sorted((record.value or b"").decode() for records in stored.values() for record in records) == sorted(lines)
     filled = {partition for partition, records in stored.items() if records}
     await _offsets_of_the_group_can_be_reset(stand, topic, group, filled)
 

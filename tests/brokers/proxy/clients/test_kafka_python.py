@@ -49,8 +49,10 @@ def _consumed(stand: Stand, topic: str, count: int) -> Counter[Record]:
         while got.total() < count:
             assert monotonic() < deadline, f"{got.total()} of {count} records"
             for records in consumer.poll(500).values():
-                got.update(Record(one.key, one.value, one.timestamp, tuple(one.headers)) for one in records)
-        assert all(stand.is_ours(one.host, one.port) for one in consumer._client.cluster.brokers())
+                got.update(
+                    Record(record.key, record.value, record.timestamp, tuple(record.headers)) for record in records
+                )
+        assert all(stand.is_ours(broker.host, broker.port) for broker in consumer._client.cluster.brokers())
     finally:
         consumer.close()
     return got

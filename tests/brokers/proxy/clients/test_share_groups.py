@@ -96,7 +96,7 @@ class Member:
         topic_id = base64.urlsafe_b64encode(self.topic_id.bytes).decode().rstrip("=")
         with self._coordinator(SHARE, f"{self.group}:{topic_id}:0") as wire:
             (topic,) = self._ask("initialize_share_group_state", 0, state, wire).results
-        assert [one.error_code for one in topic.partitions] == [0]
+        assert [partition.error_code for partition in topic.partitions] == [0]
 
     def acknowledge(self, version: int) -> Entity:
         accept = {"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}
@@ -111,7 +111,7 @@ def _hidden(frame: bytes) -> bytes:
 
 
 def _acquired(answer: Entity) -> bool:
-    return any(one.acquired_records for found in answer.responses for one in found.partitions)
+    return any(partition.acquired_records for found in answer.responses for partition in found.partitions)
 
 
 def _named(answer: Entity) -> list[tuple[int, str, int]]:
@@ -121,10 +121,10 @@ def _named(answer: Entity) -> list[tuple[int, str, int]]:
 def _refused(answer: Entity) -> list[tuple[int, int, int]]:
     """(partition, error, leader) of each error."""
     return [
-        (one.partition_index, one.error_code, one.current_leader.leader_id)
+        (partition.partition_index, partition.error_code, partition.current_leader.leader_id)
         for topic in answer.responses
-        for one in topic.partitions
-        if one.error_code
+        for partition in topic.partitions
+        if partition.error_code
     ]
 
 
@@ -161,6 +161,6 @@ def test_a_share_consumer_gets_as_many_large_records_as_it_wants(brokers: Cluste
         fetched = member.fetch(version, _DEFAULTS)
     assert not _named(fetched)
     (topic,) = fetched.responses
-    records = {one.partition_index: one.records for one in topic.partitions}
+    records = {partition.partition_index: partition.records for partition in topic.partitions}
     assert len(records[0]) > 40_000_000
     assert _refused(fetched) == [(1, NOT_LEADER_OR_FOLLOWER, OTHER)]

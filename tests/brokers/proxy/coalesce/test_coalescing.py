@@ -52,7 +52,7 @@ def joined(stand: Stand) -> tuple[int, int]:
 
 
 def of(contents: Contents, key: bytes) -> Contents:
-    return {partition: [one for one in records if one.key == key] for partition, records in contents.items()}
+    return {partition: [record for record in records if record.key == key] for partition, records in contents.items()}
 
 
 def read_all_of(brokers: Cluster, topic: str, partitions: int, count: int) -> Contents:
@@ -180,7 +180,9 @@ async def test_java_producers(brokers: Cluster, new_stand: NewStand) -> None:
     assert sorted(values) == sorted(line for one in lines.values() for line in one)
     for records in stored.values():
         for name in lines:
-            numbers = [int((one.value or b"")[2:]) for one in records if (one.value or b"").startswith(name.encode())]
+            numbers = [
+                int((record.value or b"")[2:]) for record in records if (record.value or b"").startswith(name.encode())
+            ]
             assert numbers == sorted(numbers)
     assert sum(map(len, counted.values())) == 9000
     assert joined(stand)[0]

@@ -163,7 +163,9 @@ def topic(side: Side, version: Versions) -> Flow:
 def _has_leaders(side: Side, metadata: Entity, count: int) -> bool:
     (found,) = metadata.topics
     side.topic_ids.add(found.topic_id)
-    return bool(found.error_code == NO_ERROR and sum(one.leader_id > 0 for one in found.partitions) == count)
+    return bool(
+        found.error_code == NO_ERROR and sum(partition.leader_id > 0 for partition in found.partitions) == count
+    )
 
 
 def fetch_session(side: Side, version: Versions) -> Flow:
@@ -244,7 +246,7 @@ def share_group(side: Side, version: Versions) -> Flow:
 
 
 def _acquired(answer: Entity) -> bool:
-    return any(one.acquired_records for found in answer.responses for one in found.partitions)
+    return any(partition.acquired_records for found in answer.responses for partition in found.partitions)
 
 
 def streams_group(side: Side, version: Versions) -> Flow:

@@ -119,7 +119,9 @@ class _Maker:
         deadline = monotonic() + 30
         while True:
             (found,) = _ask(self._wire, "metadata", 12, look).topics
-            if [one.leader_id for one in sorted(found.partitions, key=lambda p: int(p.partition_index))] == [1, 2]:
+            if [
+                partition.leader_id for partition in sorted(found.partitions, key=lambda p: int(p.partition_index))
+            ] == [1, 2]:
                 return Topic(name, found.topic_id)
             assert monotonic() < deadline, found
 

@@ -81,7 +81,7 @@ def leaders(brokers: Cluster, topic: str, *, ask: int = 1) -> list[int]:
         frame = wire.ask(request("metadata", 8, {"topics": [{"name": topic}], "allow_auto_topic_creation": False}))
     assert not isinstance(frame, Closed)
     (found,) = response("metadata", 8, frame).topics
-    return [one.leader_id for one in sorted(found.partitions, key=lambda one: int(one.partition_index))]
+    return [partition.leader_id for partition in sorted(found.partitions, key=lambda row: int(row.partition_index))]
 
 
 def produce(

@@ -71,7 +71,7 @@ def test_anything_else_is_damage_up_to_its_end(data: bytes) -> None:
     results = list(read_blocks(data))
 
     assert bool(results) == bool(data)
-    assert not any(isinstance(one, Block) for one in results)
+    assert not any(isinstance(result, Block) for result in results)
 
 
 def test_positions_are_those_of_the_file() -> None:

@@ -145,10 +145,10 @@ def test_fetch_answers(case: Case, entity: Any, data: st.DataObject) -> None:
     request = fetch_request(case.version, int.from_bytes(frame[4:8]))
     kept = passed(request, frame, received_in=data.draw(CHUNKS))
     expected = [
-        (shown_topic(topic_key(topic)), one.partition_index, int(one.error_code), batch)
+        (shown_topic(topic_key(topic)), partition.partition_index, int(partition.error_code), batch)
         for topic in entity.responses
-        for one in topic.partitions
-        for batch in decoded(one.records)
+        for partition in topic.partitions
+        for batch in decoded(partition.records)
     ]
     rows = kept.rows
     batches = [row for row in rows if row["kind"] is Kind.BATCH]
@@ -166,10 +166,10 @@ def test_fetch_answers(case: Case, entity: Any, data: st.DataObject) -> None:
 def produced_answer(frame: bytes, version: int, offset: int) -> bytes:
     """All of it was appended, each partition's at `offset`."""
     topics: dict[str | bytes, list[bytearray]] = {}
-    for one in read_produce_request(frame, version).partitions:
-        part = bytearray(encode_partition_error(version, one.partition, 0))
+    for partition in read_produce_request(frame, version).partitions:
+        part = bytearray(encode_partition_error(version, partition.partition, 0))
         part[6:14] = offset.to_bytes(8)
-        topics.setdefault(one.topic, []).append(part)
+        topics.setdefault(partition.topic, []).append(part)
     return b"".join(encode_produce_response(version, int.from_bytes(frame[8:12]), list(topics.items()), throttle_ms=11))
 
 

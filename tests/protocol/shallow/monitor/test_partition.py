@@ -63,7 +63,7 @@ class World:
             if stop > at:
                 spans.append(Given(at, stop, is_envelope))
             at = stop
-        shown = [Span(one.end, None if one.is_envelope else one.end - one.first) for one in spans]
+        shown = [Span(span.end, None if span.is_envelope else span.end - span.first) for span in spans]
         self.copy.give(shown, at - self.at, self.now)
         if not is_lost:
             self.queue += spans

@@ -87,7 +87,7 @@ class SourceLog:
         """At most that many batches, and the aborted transactions among them; None: out of range."""
         if not self.start <= offset <= self.end:
             return None
-        found = [one for one in self.batches if one[1] >= offset][:most]
+        found = [batch for batch in self.batches if batch[1] >= offset][:most]
         if not found:
             return b"", []
         aborted = [

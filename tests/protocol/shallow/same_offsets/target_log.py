@@ -71,8 +71,8 @@ class TargetLog:
         if header.record_count:
             return False
         return not any(  # a filler: the log has no record there
-            read_batch_header(one, 0, len(one)).record_count
-            for base, one in self.batches.items()
+            read_batch_header(batch, 0, len(batch)).record_count
+            for base, batch in self.batches.items()
             if header.base_offset <= base <= header.last_offset
         )
 

@@ -52,7 +52,7 @@ class Mirror:
 
     def best(self, offset: int) -> int:
         """The last place that misses nothing from this source offset on."""
-        lasts = [self.last(one) for one in set(self.copies) if one >= offset]
+        lasts = [self.last(copy) for copy in set(self.copies) if copy >= offset]
         return min((place for place in lasts if place is not None), default=len(self.copies))
 
 
@@ -99,8 +99,8 @@ def test_an_exact_answer_is_the_record_and_bounds_hold(mirror: Mirror) -> None:
         if answer.why is Why.APPENDED:
             assert mirror.copies[answer.low] == offset
         elif answer.why is Why.HOLE:
-            following = next((one for one in mirror.copies[answer.low :] if one != FOREIGN), None)
-            assert following in (None, min((one for one in mirror.copies if one >= offset), default=None))
+            following = next((copy for copy in mirror.copies[answer.low :] if copy != FOREIGN), None)
+            assert following in (None, min((copy for copy in mirror.copies if copy >= offset), default=None))
         elif answer.high is not None and offset in mirror.copies:
             assert offset in mirror.copies[answer.low : answer.high]
 
@@ -110,7 +110,7 @@ def test_to_the_source(mirror: Mirror) -> None:
     known = mirror.known_ranges()
     for place in range(len(mirror.copies) + 2):
         answer = known.to_source(place)
-        consumed, following = set(mirror.copies[:place]), [one for one in mirror.copies[place:] if one != FOREIGN]
+        consumed, following = set(mirror.copies[:place]), [copy for copy in mirror.copies[place:] if copy != FOREIGN]
         if answer.why.is_exact:
             assert mirror.copies[place] == answer.low
         new = [one for one in following if one not in consumed]

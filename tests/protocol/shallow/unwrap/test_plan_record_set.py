@@ -264,9 +264,9 @@ def test_what_its_producer_made_wrong_is_refused_for_good(codec: int) -> None:
 def test_what_was_damaged_on_its_way_is_asked_for_again(codec: Codec) -> None:
     whole = outer_of(envelope(), PLAIN, codec=codec)
     answers = [planned(damaged(whole, at)) for at in range(61, len(whole))]
-    assert {one.error_code for one in answers if isinstance(one, Refused)} == {ErrorCode.CORRUPT_MESSAGE}
+    assert {answer.error_code for answer in answers if isinstance(answer, Refused)} == {ErrorCode.CORRUPT_MESSAGE}
     assert not any(
-        isinstance(one, Plan) for one in answers
+        isinstance(answer, Plan) for answer in answers
     )  # None: the magic itself is damaged, the broker will see it
 
 

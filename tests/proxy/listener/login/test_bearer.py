@@ -260,7 +260,7 @@ async def test_old_keys_stay_while_the_endpoint_fails(caplog: pytest.LogCaptureF
         assert await issuer.verify(token()) == "its signature is wrong", "its key is withdrawn"
         await pass_by(OLD_SECONDS, 5)
         nursery.cancel_scope.cancel()
-    assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == [
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
         "listener 'test': https://issuer.test/jwks?*** cannot be used: OSError: it is down: the keys from before stay"
     ]
 

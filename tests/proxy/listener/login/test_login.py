@@ -102,7 +102,7 @@ async def passes(r: Rig, client: Client) -> bool:
 async def test_a_client_logs_in_and_then_reaches_the_broker(tmp_path: Path, mechanism: str, version: int) -> None:
     async with login_rig(tmp_path) as r:
         client = Client(await r.client())
-        await until(lambda: [one.principal for one in r.listener.connections] == [None])
+        await until(lambda: [connection.principal for connection in r.listener.connections] == [None])
         assert (await client.log_in(mechanism, version=version))["ErrorCode"] == 0
         assert await passes(r, client)
         assert r.connection.principal == "alice"
@@ -445,7 +445,7 @@ async def test_a_removed_user_s_connections_end_and_those_of_others_stay(
         assert await passes(r, bob)
         assert (await Client(await r.client()).log_in())["ErrorCode"] == FAILED
     said = "listener 'test': ended 2 connections of users that are removed or have a new password: alice"
-    assert [one.getMessage() for one in caplog.records if "ended" in one.getMessage()] == [said]
+    assert [record.getMessage() for record in caplog.records if "ended" in record.getMessage()] == [said]
 
 
 @pytest.mark.parametrize("mechanism", ALL)

@@ -37,8 +37,8 @@ def test_a_new_file_counts_and_a_broken_one_does_not(tmp_path: Path, caplog: pyt
     assert watched.names() == watched.names() == {"bob"}
     path.unlink()
     assert watched.names() == watched.names() == {"bob"}
-    assert [one.levelname for one in caplog.records] == ["ERROR", "ERROR"]
-    assert all(one.getMessage().endswith("the users from before stay") for one in caplog.records)
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    assert all(record.getMessage().endswith("the users from before stay") for record in caplog.records)
     users_file(path, {"eve": "e"})
     assert watched.names() == {"eve"}
 

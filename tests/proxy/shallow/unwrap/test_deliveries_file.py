@@ -308,5 +308,5 @@ async def test_what_cannot_be_kept_counts_as_an_error_of_the_state_directory(tmp
         client = await r.producer()
         await client.produce(outer(*BATCHES))
         assert (await client.answers())[0][0] is NONE
-        errors = {one.name: one.state_errors for one in r.server.statistics().listeners}
+        errors = {listener.name: listener.state_errors for listener in r.server.statistics().listeners}
         assert (errors["from"], errors["to"]) == (0, 1)

@@ -115,7 +115,7 @@ def test_files_that_cannot_be_used(tmp_path: Path, caplog: pytest.LogCaptureFixt
         assert len(OffsetsFile("to", path).load().known) == 0
         assert not path.exists()
     assert len(list(tmp_path.glob("to.offsets.discarded-*"))) == 3
-    assert [one.levelno for one in caplog.records] == [logging.WARNING] * (1 + len(damaged))
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * (1 + len(damaged))
 
 
 def test_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -132,7 +132,7 @@ def test_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         assert is_due(file)
         anew(file, state)
         assert is_due(file)
-        assert sum("cannot write" in one.getMessage() for one in caplog.records) == 1, "it is said once"
+        assert sum("cannot write" in record.getMessage() for record in caplog.records) == 1, "it is said once"
         disk.empty()
         anew(file, state)
         assert not is_due(file)

@@ -328,7 +328,7 @@ async def test_a_bad_batch_ends_the_partition_behind_the_good_ones() -> None:
 
 def outer_unchecked(batches: list[bytes]) -> bytes:
     """An envelope around batches that a wrapping Shoal would have found damaged."""
-    whole = [some_batch(124, 3) if index == len(batches) - 2 else one for index, one in enumerate(batches)]
+    whole = [some_batch(124, 3) if index == len(batches) - 2 else batch for index, batch in enumerate(batches)]
     (seen,) = envelope(*whole)
     value = b"".join(batches)
     key = decode_key(seen.record.key or b"")

@@ -42,7 +42,11 @@ async def test_after_an_error_in_the_middle_the_retry_brings_only_the_rest() -> 
         again = outer(*BATCHES)
         await client.produce(again, outer(*OTHERS))
         answer = await client.answer()
-        parts = {one.index: one for topic in answer.responses for one in topic.partition_responses}
+        parts = {
+            partition_response.index: partition_response
+            for topic in answer.responses
+            for partition_response in topic.partition_responses
+        }
         assert (parts[0].error_code, parts[0].error_message) == (NOT_LEADER, "the broker says not_leader_or_follower")
         assert (parts[1].error_code, parts[1].base_offset) == (NONE, 4)  # not delayed by its neighbour
         assert r.target.log() == records(BATCHES[0])

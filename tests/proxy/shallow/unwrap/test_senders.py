@@ -70,8 +70,8 @@ async def test_each_source_has_a_producer_id_of_its_own_and_the_first_one_is_sha
         for _ in range(6):
             assert {error for error, _ in (await client.answers()).values()} == {NONE}
         stamps = [[stamp_of(sent[ORDERS, at]) for sent in r.target.requests if (ORDERS, at) in sent] for at in (0, 1)]
-        assert [one.producer_id for one in stamps[0] if one] == [1001, 1002] * 3
-        assert {one.producer_id for one in stamps[1] if one} == {1001}
+        assert [stamp.producer_id for stamp in stamps[0] if stamp] == [1001, 1002] * 3
+        assert {stamp.producer_id for stamp in stamps[1] if stamp} == {1001}
 
 
 async def test_the_next_life_of_a_mirror_fences_what_the_last_one_has_in_flight() -> None:

@@ -90,7 +90,7 @@ async def test_where_more_producers_come_than_there_are_slots_the_setting_is_nam
         for number, producer_id in enumerate((5, 6, 7, 8)):
             await client.produce(encode_batch([EARLIER], producer_id=producer_id, producer_epoch=2, base_sequence=0))
             assert await client.answers() == {0: (NONE, number)}
-            told = [one for one in caplog.records if "producer-slots" in one.message]
+            told = [record for record in caplog.records if "producer-slots" in record.message]
             assert len(told) == (number > 1)
         for producer_id, forgotten in ((5, True), (99, False)):
             caplog.clear()
@@ -117,7 +117,7 @@ async def test_a_mirror_s_own_stamps_go_in_sets() -> None:
         await client.produce(opened(*OTHERS, sequence=1))
         assert [await client.answers() for _ in range(2)] == [{0: (NONE, 14)}, {0: (NONE, 19)}]
         assert r.target.log() == [*records(*BATCHES), *records(*OTHERS)]
-        assert [one.base_sequence for one in headers(r.target)] == [0, 15]
+        assert [header.base_sequence for header in headers(r.target)] == [0, 15]
 
 
 async def test_a_mirror_s_own_stamps_go_one_by_one_where_the_broker_does_not_know_the_batches_of_a_set_again() -> None:
@@ -126,7 +126,7 @@ async def test_a_mirror_s_own_stamps_go_one_by_one_where_the_broker_does_not_kno
         client = await r.producer()
         await client.produce(opened(*BATCHES, sequence=0))
         assert await client.answers() == {0: (NONE, 14)}
-        assert [one.base_sequence for one in headers(r.target)] == [0, 4, 10]
+        assert [header.base_sequence for header in headers(r.target)] == [0, 4, 10]
 
 
 @pytest.mark.parametrize("there", [0, 1, 7, 12])
@@ -167,8 +167,8 @@ async def test_numbers_diverge_in_each_partition_by_itself() -> None:
             {0: (NONE, 14), 1: (NONE, 0)},
             {0: (NONE, 15), 1: (NONE, 1)},
         ]
-        assert [one.base_sequence for one in headers(r.target)] == [0, 4, 10, 15]
-        assert [one.base_sequence for one in headers(r.target, 1)] == [0, 1]
+        assert [header.base_sequence for header in headers(r.target)] == [0, 4, 10, 15]
+        assert [header.base_sequence for header in headers(r.target, 1)] == [0, 1]
 
 
 async def test_plain_batches_behind_an_envelope_are_compressed_too() -> None:
@@ -194,7 +194,7 @@ async def test_an_error_in_the_middle_goes_on_there_with_the_same_numbers() -> N
         await client.produce(opened(*OTHERS, sequence=1))
         assert [await client.answers() for _ in range(2)] == [{0: (NONE, 14)}, {0: (NONE, 19)}]
         assert r.target.log() == [*records(*BATCHES), *records(*OTHERS)]
-        assert [one.base_sequence for one in headers(r.target)] == [0, 4, 4, 10, 15, 17]
+        assert [header.base_sequence for header in headers(r.target)] == [0, 4, 4, 10, 15, 17]
 
 
 async def test_what_is_too_large_is_cut_and_its_pieces_are_numbered() -> None:

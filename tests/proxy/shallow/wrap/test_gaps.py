@@ -136,7 +136,7 @@ async def test_the_broker_sends_little_of_a_stopped_partition(tmp_path: Path) ->
         assert (await consumer.answer()).error_code.name == "fetch_session_id_not_found"
         assert await consumer.fetch(25, session_epoch=0) == b""
         (topic,) = broker.requests[-1].topics
-        assert [one.partition_max_bytes for one in topic.partitions] == [1]
+        assert [partition.partition_max_bytes for partition in topic.partitions] == [1]
 
 
 async def test_a_file_of_another_program_is_not_overwritten(tmp_path: Path) -> None:

@@ -57,10 +57,15 @@ class Broker:
 
     async def _answer(self, wire: Wire, frame: bytes) -> None:
         header, request = read_request_header(frame), read_produce_request(frame, VERSION)
-        numbers = [read_batch_header(frame, one.start, one.end).base_timestamp - EPOCH for one in request.partitions]
+        numbers = [
+            read_batch_header(frame, partition.start, partition.end).base_timestamp - EPOCH
+            for partition in request.partitions
+        ]
         self.seen.append((header.client_id, request.acks, numbers))
         if request.acks:
-            parts = [encode_partition_error(VERSION, one.partition, self.error) for one in request.partitions]
+            parts = [
+                encode_partition_error(VERSION, partition.partition, self.error) for partition in request.partitions
+            ]
             answer = encode_produce_response(VERSION, header.correlation_id, [("t", parts)], throttle_ms=0)
             await wire.send(b"".join(answer))
 
