@@ -51,16 +51,17 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
-def put_away(path: Path) -> str | None:
-    """`set_aside` a file that is of no use -> its new name; None: it cannot be renamed."""
+def put_away(path: Path, why: str) -> tuple[str, str | None]:
+    """`set_aside` a file that is of no use -> what a log line says, and its new name; None: it cannot be renamed."""
     try:
-        return set_aside(path).name
-    except OSError:
-        return None
+        kept_as = set_aside(path).name
+    except OSError as error:
+        return f"discarded {path} ({why}), which cannot be renamed ({error.strerror})", None
+    return f"discarded {path} ({why}), kept as {kept_as}", kept_as
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Replace the file atomically; it is on the disk when this returns. Raises OSError."""
+    """Replace the file atomically. A machine crash leaves the former one or this one, whole. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.new")
     try:

@@ -217,6 +217,8 @@ class Mirrors:
             if known is not None and copy is not None:
                 copy.counts = copy.counts or known.is_proven
                 copy.arrived(records, now)
+                if len(self._last_crc) >= self._most and target not in self._last_crc:
+                    self._last_crc.clear()  # clients name the targets
                 self._last_crc[target] = crc
 
     def _origins_of(self, target: str) -> tuple[tuple[str, str], ...]:
@@ -269,7 +271,17 @@ class Mirrors:
             if not copies:
                 del self._known[name]
         self._count -= len(gone)
+        if gone:
+            self._forget_topics()
         return gone
+
+    def _forget_topics(self) -> None:
+        """Those of which no partition is followed any more."""
+        left = self._topics - {partition.topic for _, partition, _ in self}
+        self._topics -= left
+        for topic in left:
+            self._topic_ids.pop(topic, None)
+        self._origins.clear()
 
     def unobserved(self, before: float) -> list[tuple[str, TopicPartition, PartitionCopy]]:
         """Partitions whose ends were last reported before then, or are in doubt."""

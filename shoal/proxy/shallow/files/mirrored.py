@@ -67,8 +67,8 @@ class MirroredFile:
             return None
 
     def discard(self, why: str) -> None:
-        name, kept_as = self._listener, put_away(self.path)
-        text = f"listener {name!r}: discarded {self.path} ({why}), kept as {kept_as}: gaps before now are not seen"
+        name, (what, kept_as) = self._listener, put_away(self.path, why)
+        text = f"listener {name!r}: {what}: gaps before now are not seen"
         values = event(text, listener=name, file=str(self.path), kept_as=kept_as, error=why)
         log.warning("mirrored-file-discarded", extra=values)
 

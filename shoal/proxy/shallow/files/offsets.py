@@ -167,11 +167,8 @@ class OffsetsFile(OpenFile):
         self._is_outdated = self._held is not None
         if self._path is None or not self._exists(self._path):
             return
-        kept_as = put_away(self._path)
-        text = (
-            f"listener {self._listener!r}: discarded {self._path} ({why}), kept as {kept_as}: shoal translate knows "
-            "what is appended from now on"
-        )
+        what, kept_as = put_away(self._path, why)
+        text = f"listener {self._listener!r}: {what}: shoal translate knows what is appended from now on"
         values = event(text, listener=self._listener, file=str(self._path), kept_as=kept_as, error=why)
         log.warning("offsets-file-discarded", extra=values)
 

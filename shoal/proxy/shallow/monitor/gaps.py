@@ -68,14 +68,10 @@ class Gaps:
 
     def _discard(self, why: str) -> None:
         assert self._path is not None
-        name, kept_as = self._listener.name, put_away(self._path)
-        text = (
-            f"listener {name!r}: discarded {self._path} ({why}), kept as {kept_as}: partitions that were stopped at a "
-            "gap go on"
-        )
-        log.warning(
-            "gaps-file-discarded", extra=event(text, listener=name, file=str(self._path), kept_as=kept_as, error=why)
-        )
+        name, (what, kept_as) = self._listener.name, put_away(self._path, why)
+        text = f"listener {name!r}: {what}: partitions that were stopped at a gap go on"
+        values = event(text, listener=name, file=str(self._path), kept_as=kept_as, error=why)
+        log.warning("gaps-file-discarded", extra=values)
 
     @property
     def limits(self) -> tuple[int, bool]:

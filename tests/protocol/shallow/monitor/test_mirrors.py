@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from shoal.protocol.shallow.monitor.in_transit import Span
 from shoal.protocol.shallow.monitor.mirrors import FORGET_SECONDS, Mirrors
 from shoal.protocol.wire.types import TopicPartition
 
@@ -33,3 +34,17 @@ def test_what_a_running_mirror_no_longer_reads_is_forgotten_after_a_day() -> Non
     assert mirrors.forget(DAY) == {("running", ORDERS)}
     assert {(name, partition) for name, partition, _ in mirrors} == {("running", PAYMENTS), ("stopped", ORDERS)}
     assert len(mirrors) == 2
+
+
+def test_a_topic_is_forgotten_with_its_last_partition() -> None:
+    """When a mirror reads a new topic of the name, nothing is known that was made anew."""
+    mirrors = Mirrors()
+    fetches(mirrors, "running", ORDERS, 0.0)
+    assert mirrors.identify("orders", b"1") == []
+    fetches(mirrors, "running", PAYMENTS, DAY)
+    assert mirrors.forget(DAY) == {("running", ORDERS)}
+    fetches(mirrors, "running", ORDERS, DAY)
+    copy = mirrors.get("running", ORDERS)
+    assert copy is not None
+    copy.give([Span(10, None)], 500, DAY)
+    assert mirrors.identify("orders", b"2") == []
