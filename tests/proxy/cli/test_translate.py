@@ -400,6 +400,36 @@ def test_a_group_in_the_middle_of_what_is_copied_again_goes_back_to_its_begin(
     assert (found, file.read_text()) == ((1, None), f"orders,0,{source}\n")
 
 
+def test_a_record_that_is_copied_again_is_not_taken_for_an_equal_one_behind_it(tmp_path: Path) -> None:
+    """The mirror copies raw what its aborted transaction had copied from an envelope, and then an equal record."""
+    keep(tmp_path / "to-c.offsets", "id c", [copied(0, 0, 3)])
+    source, target = with_records("xaba"), with_log("x7 a7 b7 A7 x8 a8 b8 a8 C8", [(7, 0)], 5)
+    file = tmp_path / "reset.csv"
+    assert translated(tmp_path, {"a": source, "c": target}, "a", "--to-source", "--reset-file", str(file)) == DONE
+    assert file.read_text() == "orders,0,1\n"
+
+
+def test_an_aborted_copy_is_not_taken_for_that_of_an_equal_record(tmp_path: Path) -> None:
+    """Only the first two were copied raw. The consumer that continues at the target does not get what was aborted."""
+    keep(tmp_path / "to-c.offsets", "id c", [copied(3, 2, 2), copied(6, 2, 2)])
+    source, target = with_records("cacc"), with_log("c7 a7 C7 c8 c8 A8 c9 c9 C9", [(8, 3)], 0)
+    file = tmp_path / "reset.csv"
+    assert translated(tmp_path, {"a": source, "c": target}, "a", "--reset-file", str(file)) == DONE
+    assert file.read_text() == "a.orders,0,0\n"
+
+
+def copied(target: int, source: int, records: int) -> _Range:
+    return TopicPartition("a.orders", 0), AppendedRange(target, source, records, SourcePartition("id a", "orders", 0))
+
+
+def with_records(keys: str) -> GroupBrokers:
+    """A source that has them as `with_log`, without transactions; its group is at the first one."""
+    source = at("id a", orders=0)
+    source.logs["orders", 0] = encode_batch([NewRecord(0, key.encode(), b"") for key in keys])
+    source.ends["orders", 0] = len(keys)
+    return source
+
+
 def test_a_group_whose_partition_cannot_be_read_is_in_doubt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The others go on."""
     keep(tmp_path / "to-c.offsets", "id c", [ranges_of("id a", "a.orders", 0)])

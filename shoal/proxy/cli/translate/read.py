@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,10 +21,13 @@ from shoal.proxy.cluster.cluster import Cluster, NotLearned
 from shoal.proxy.shallow.leaders import Leaders
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
+    from shoal.protocol.messages.fetch import FetchedPartition
     from shoal.proxy.config.settings import ClusterSettings, Limits
     from shoal.proxy.shallow.leaders import Ends
+
+    Fetch = Callable[[int, int], Awaitable[tuple[bytes, FetchedPartition]]]
 
 __all__ = ["MAX_RECORDS", "Cannot", "ClusterReader", "Window"]
 
@@ -76,8 +80,18 @@ class ClusterReader:
         """Its id, once that is known; else its name."""
         return self._cluster.cluster_id or self.name
 
-    async def read(self, partition: TopicPartition, first: int, end: int | None, *, with_times: bool = True) -> Window:
-        """`end` None: what the log has now. Without times, records of different ones may be equal. Raises Cannot."""
+    async def read(
+        self,
+        partition: TopicPartition,
+        first: int,
+        end: int | None,
+        *,
+        with_times: bool = True,
+        with_aborts: bool = False,
+    ) -> Window:
+        """`end` None: what the log has now. Without times, records of different ones may be equal. `with_aborts`: says
+        what was aborted. Raises Cannot.
+        """
         try:
             await self._learn(partition.topic)
             ends = await self._brokers.ends([partition], read_committed=False)
@@ -86,7 +100,16 @@ class ClusterReader:
                 raise Cannot(f"cluster {self.name!r} has no leader for {partition.topic}-{partition.partition}")
             start, log_end = ends[partition]
             first, end = max(first, start), log_end if end is None else min(end, log_end)
-            return Window(first, end, *await self._records(leader, partition, first, end, with_times=with_times))
+            stable = first  # behind it are open transactions
+            if with_aborts and partition in (committed := await self._brokers.ends([partition], read_committed=True)):
+                stable = max(first, min(end, committed[partition].end))
+            found, has_append_times = list[Seen](), False
+            for at, until, read_committed in ((first, stable, True), (stable, end, False)):
+                fetch = partial(self._brokers.fetch, leader, partition, read_committed=read_committed)
+                more, have_append_times = await self._records(fetch, partition, at, until, with_times=with_times)
+                found += more
+                has_append_times |= have_append_times
+            return Window(first, end, found, has_append_times)
         except (NoAnswer, RemoteProtocolError) as error:
             raise self._cannot(error) from error
 
@@ -97,26 +120,28 @@ class ClusterReader:
             raise Cannot(f"cluster {self.name!r} has no topic {topic}")
 
     async def _records(
-        self, leader: int, partition: TopicPartition, at: int, end: int, *, with_times: bool
+        self, fetch: Fetch, partition: TopicPartition, at: int, end: int, *, with_times: bool
     ) -> tuple[list[Seen], bool]:
         found, has_append_times = list[Seen](), False
         name = f"{partition.topic}-{partition.partition}"
         while at < end:
-            frame, answer = await self._brokers.fetch(leader, partition, at, _FETCH_BYTES)
+            frame, answer = await fetch(at, _FETCH_BYTES)
             if answer.error_code:
                 raise Cannot(f"cluster {self.name!r} answers {error_name(answer.error_code)} for {name}")
-            following = at
+            following, transactions = at, _aborted_in(frame)
             for batch in split(frame, answer.start, answer.end).spans:
                 if batch.magic < 2:
                     raise Cannot(f"{name} has records of an old format")
                 header, records = open_batch(frame, batch.start, batch.end, limit=_MAX_BATCH_BYTES)
                 following = max(following, header.last_offset + 1)
+                payload = memoryview(frame)[batch.start + HEADER_SIZE : batch.end]
+                is_aborted = transactions.includes(header, payload)
                 has_append_times |= header.is_log_append_time and not header.is_control
                 for record in records:
                     offset = header.base_offset + record.offset_delta
                     if at <= offset < end:
                         time = header.timestamp(record) if with_times else 0
-                        found.append(Seen(offset, b"" if header.is_control else mark(time, record)))
+                        found.append(Seen(offset, b"" if header.is_control else mark(time, record), is_aborted))
             if len(found) > MAX_RECORDS:
                 raise Cannot(f"more than {MAX_RECORDS:,} records of {name} would have to be read")
             if following == at:  # a new leader may be behind
@@ -165,11 +190,7 @@ class ClusterReader:
             if answer.error_code:
                 name = f"{partition.topic}-{partition.partition}"
                 raise Cannot(f"cluster {self.name!r} answers {error_name(answer.error_code)} for {name}")
-            listed = read_fetch_response(frame, OWN_VERSION).aborted
-            transactions = AbortedTransactions(
-                [(transaction.producer_id, transaction.first_offset) for transaction in listed]
-            )
-            following = at
+            following, transactions = at, _aborted_in(frame)
             for batch in split(frame, answer.start, answer.end).spans:
                 if batch.magic < 2:
                     return True, None
@@ -197,3 +218,8 @@ class ClusterReader:
 
     def _cannot(self, error: Exception) -> Cannot:
         return Cannot(f"cluster {self.name!r}: {error}")
+
+
+def _aborted_in(frame: bytes) -> AbortedTransactions:
+    listed = read_fetch_response(frame, OWN_VERSION).aborted
+    return AbortedTransactions([(transaction.producer_id, transaction.first_offset) for transaction in listed])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.protocol.shallow.translate.align import Aligned
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from shoal.proxy.cli.translate.state import Pair
 
 __all__ = ["Translator"]
+
+_MAY_BE_READ = frozenset({Why.RAW, Why.OLDER, Why.NEWER})
 
 
 class _Read(NamedTuple):
@@ -81,14 +84,14 @@ class Translator:
     async def _of_pair(self, pair: Pair, offset: int) -> Translated:
         answer = pair.known.to_source(offset) if self._to_source else pair.known.to_target(offset)
         why_not = None
-        if not answer.why.is_exact:
+        if self._to_source and not answer.why.is_exact:
+            answer = await self._before_aborted(pair, offset, answer)
+        if answer.why in _MAY_BE_READ:
             try:
-                read = await self._read(pair, offset) if answer.why is not Why.AGAIN else None
+                read = await self._read(pair, offset, answer.low)
                 answer = answer if read is None else Answer.exact(Why.READ, read)
             except Cannot as error:
                 why_not = str(error)
-        if self._to_source and not answer.why.is_exact:
-            answer = await self._before_aborted(pair, offset, answer)
         asked, other = self._side(pair)
         return Translated(
             listener=pair.listener,
@@ -114,9 +117,11 @@ class Translator:
                 break
         return answer
 
-    async def _read(self, pair: Pair, offset: int) -> int | None:
-        """Raises Cannot."""
+    async def _read(self, pair: Pair, offset: int, low: int) -> int | None:
+        """To the source from `low` on: what was aborted before the gap is copied again in it. Raises Cannot."""
         gap = pair.known.source_gap(offset) if self._to_source else pair.known.target_gap(offset)
+        if self._to_source:
+            gap = gap._replace(source_first=low)
         begins, _, aligned = await self._read_once(pair, gap)
         if self._to_source:
             return aligned.source_of(offset)
@@ -142,10 +147,11 @@ class Translator:
         source, target = self._sources.get(pair.source.cluster), self._targets.get(pair.listener)
         if source is None or target is None:
             raise Cannot(self._why_not or f"the brokers of cluster {pair.source.cluster} are not known")
-        theirs = await target.read(pair.target, gap.target_first, gap.target_end)
+        read = partial(target.read, pair.target, gap.target_first, gap.target_end, with_aborts=True)
+        theirs = await read()
         with_times = not theirs.has_append_times
         if not with_times:  # no copy has the timestamp of its record
-            theirs = await target.read(pair.target, gap.target_first, gap.target_end, with_times=False)
+            theirs = await read(with_times=False)
         ours = await source.read(pair.source_partition, gap.source_first, gap.source_end, with_times=with_times)
         records = len(ours.records) + len(theirs.records)
         return _Read(ours.first, records, Aligned(gap, ours.records, theirs.records, theirs.end))

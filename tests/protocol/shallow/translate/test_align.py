@@ -10,8 +10,12 @@ OPEN = UnknownStretch(10, None, 100, None)
 
 
 def seen(first: int, marks: str) -> list[Seen]:
-    """A record for each letter; "!" is a marker, "." an offset without anything."""
-    return [Seen(first + at, letter.strip("!").encode()) for at, letter in enumerate(marks) if letter != "."]
+    """A record for each letter, a capital for an aborted one; "!" is a marker, "." an offset without anything."""
+    return [
+        Seen(first + at, letter.strip("!").lower().encode(), letter.isupper())
+        for at, letter in enumerate(marks)
+        if letter != "."
+    ]
 
 
 @pytest.mark.parametrize(
@@ -30,6 +34,7 @@ def seen(first: int, marks: str) -> list[Seen]:
         ("abcd", "abcdab", 11, 102),
         ("abcd", "abcdab", 12, 102),
         ("abcc", "abcca", 10, 101),
+        ("cab", "cab!C!", 10, 100),  # another one that is equal was aborted
         ("abccd", "abccdabc", 10, 103),  # the second of the equal ones was not copied again
     ],
 )
@@ -59,6 +64,11 @@ def test_the_copy_of_a_record(source: str, target: str, offset: int, found: int 
         (".a", "a", 101, OPEN, None),  # it may be the copy of the one that is gone
         ("abcd", "abd", 102, OPEN, 13),  # the target's topic was compacted
         ("ab!c", "ac!", 101, OPEN, 13),  # b was aborted
+        ("bca", "abca", 100, GAP, None),  # the mirror had gone back to an equal one before the gap
+        ("bca", "ba.bca", 101, GAP, None),
+        ("bca", "a", 100, OPEN, None),
+        (".bba", "ba", 101, OPEN, None),  # the second of two equal ones is yet to be copied
+        ("aba", "abaB!", 103, GAP, None),  # another one that is equal was aborted
     ],
 )
 def test_the_original_of_a_copy(source: str, target: str, offset: int, gap: UnknownStretch, found: int | None) -> None:
