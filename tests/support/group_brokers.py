@@ -50,6 +50,7 @@ class GroupBrokers(MirrorBrokers):
     over_quota: int = 0
     logs: dict[Partition, bytes] = field(default_factory=dict)
     aborted: dict[Partition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    fetched: list[int] = field(default_factory=list)  # offsets
 
     def _other(self, key: int, node_id: int, request: Any, make: Any) -> Any:
         answers = {
@@ -140,14 +141,27 @@ class GroupBrokers(MirrorBrokers):
                 partition = topic.topic, row.partition
                 found: dict[str, Any] = {"partition_index": row.partition, "records": self._from(partition, row)}
                 listed = self.aborted.get(partition, ()) if request.isolation_level else ()
-                aborted = [make("AbortedTransaction", producer_id=one, first_offset=first) for one, first in listed]
+                aborted = [
+                    make("AbortedTransaction", producer_id=one, first_offset=first)
+                    for one, first in listed
+                    if not self._has_ended(partition, one, first, row.fetch_offset)
+                ]
                 rows.append(make("PartitionData", aborted_transactions=tuple(aborted), **found, **fields))
             topics.append(make("FetchableTopicResponse", topic=topic.topic, partitions=tuple(rows)))
         none: dict[str, Any] = {"error_code": ErrorCode.none, "session_id": 0}
         return make("FetchResponse", throttle_time=NO_TIME, responses=tuple(topics), **none)
 
+    def _has_ended(self, partition: Partition, producer_id: int, first: int, before: int) -> bool:
+        log = self.logs.get(partition, b"")
+        headers = [read_batch_header(log, batch.start, batch.end) for batch in split(log, 0, len(log)).spans]
+        return any(
+            header.is_control and header.producer_id == producer_id and first < header.base_offset < before
+            for header in headers
+        )
+
     def _from(self, partition: Partition, asked: Any) -> bytes:
         """Whole batches from the one with the offset on, at least one."""
+        self.fetched.append(asked.fetch_offset)
         log, taken = self.logs.get(partition, b""), b""
         for batch in split(log, 0, len(log)).spans:
             header = read_batch_header(log, batch.start, batch.end)

@@ -378,6 +378,14 @@ def with_log(log: str, aborted: list[tuple[int, int]], committed: int) -> GroupB
     return target
 
 
+async def test_what_is_before_an_aborted_transaction_is_hardly_read() -> None:
+    target, place = with_log("x " * 5000 + "y7 " * 70 + "A7", [(7, 5000)], 5071), TopicPartition("a.orders", 0)
+    async with target.running():
+        with closing(ClusterReader(ClusterSettings(name="c", bootstrap=(target.bootstrap,)), Limits())) as reader:
+            assert await reader.given_below({place: 5071}) == {place: 5000}
+    assert min(target.fetched) > 4500
+
+
 @pytest.mark.parametrize(
     ("aborted", "source"),
     [

@@ -34,7 +34,7 @@ __all__ = ["MAX_RECORDS", "Cannot", "ClusterReader", "Window"]
 MAX_RECORDS = 1_000_000
 """Records of one gap, on each side: 130 MB, and about 10 s. A mirror copies far less raw before it is proven."""
 _FETCH_BYTES = 1024 * 1024
-_BACK = 64  # the base of the number of offsets that are read backwards
+_BACK = 8  # the base of the number of offsets that are read backwards
 _MAX_BATCH_BYTES = 64 * 1024 * 1024  # decompressed
 _CLIENT_ID = "shoal-translate"
 _GROUP_SECONDS, _PAUSE_SECONDS = 10.0, 0.5  # while a coordinator is being elected
@@ -172,13 +172,16 @@ class ClusterReader:
 
     async def _given_below(self, leader: int, partition: TopicPartition, offset: int, ends: Ends) -> int:
         """It reads backwards, in steps that grow, up to a committed record."""
+        found = end = offset
         for step in count():
             first = max(offset - _BACK**step, ends.start)
             size = _FETCH_BYTES if step else 1  # one batch, which is enough in most cases
-            is_given, aborted = await self._last_aborted(leader, partition, first, offset, size)
+            is_given, aborted = await self._last_aborted(leader, partition, first, end, size)
+            found = found if aborted is None else aborted
             if is_given or first == ends.start:
                 break
-        return offset if aborted is None else aborted
+            end = first
+        return found
 
     async def _last_aborted(
         self, leader: int, partition: TopicPartition, at: int, end: int, max_bytes: int
