@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -12,7 +12,8 @@ from shoal.protocol.messages.list_offsets import EARLIEST, LATEST, encode_list_o
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import TopicPartition
-from shoal.proxy.cluster.brokers import Brokers, NoAnswer
+from shoal.proxy.cluster.brokers import ANSWER_SECONDS, Brokers, NoAnswer
+from shoal.proxy.cluster.cluster import CLIENT_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,8 +42,8 @@ class Leaders(Brokers):
 
     hidden: frozenset[str] = frozenset()
 
-    def __init__(self, cluster: Cluster, **options: Any) -> None:
-        super().__init__(cluster, **options)
+    def __init__(self, cluster: Cluster, *, client_id: str = CLIENT_ID, patience: float = ANSWER_SECONDS) -> None:
+        super().__init__(cluster, client_id=client_id, patience=patience)
         self._leaders: Mapping[TopicPartition, int] = {}
         self._asked_at = float("-inf")
 

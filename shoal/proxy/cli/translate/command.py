@@ -38,7 +38,9 @@ So the answer for a record that went through in an envelope is exact, whatever
 retries, restarts and compaction lay in between. A record that the mirror
 copied raw (until it is proven, the first batch after its start, batches with
 holes) is looked up at both clusters: with -c, or with both bootstrap flags.
-Otherwise it has bounds; to continue at the lower one misses nothing.
+Otherwise it has bounds; to continue at the lower one misses nothing. With
+--to-source, only brokers know what an exactly-once mirror had copied in a
+transaction that was aborted: without them, such records may be missed.
 
 A group that goes on at another cluster:
   shoal translate -c shoal.toml --group billing --reset-file billing.csv
